@@ -1,0 +1,1 @@
+//! Drives the built `opensafe` from outside: scenarios in a guest kernel.

@@ -1,0 +1,2 @@
+//! Set-up, build, test, guests, demo and benchmarks of OpenSafe.
+fn main() {}

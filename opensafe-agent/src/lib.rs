@@ -1,1 +1,15 @@
-//! x
+//! The agent: evaluates a Rego policy into what the kernel enforces, and puts on record what the
+//! kernel saw.
+//!
+//! ```text
+//! control   policy ─evaluate→ rules::RuleSet ─compile→ tables::Tables ─install→ kernel
+//! data      kernel ─read→ event::Event ─enrich→ enrich::Enriched ─→ sink
+//! ```
+//! Each arrow is a function; nothing goes back. `sandbox` holds a run together, `cli` is what a
+//! person types. Only `kernel` knows aya, only `policy` knows regorus.
+#![deny(unsafe_code)]
+
+pub mod enrich;
+pub mod event;
+pub mod rules;
+pub mod view;

@@ -1,2 +1,16 @@
+//! Types that the kernel programs and the agent share.
+//!
+//! Everything here is plain data with a fixed layout: ids, verdicts, map keys and values, and what a
+//! record in the ring buffer looks like. `zerocopy`'s derives reject padding and implicit layout at
+//! compile time, so both sides read the same bytes.
+//!
+//! Reading order: [`verdict`] (what may be decided), [`tables`] (what the kernel reads to decide),
+//! [`event`] (what it says about it), [`layout`] (where the kernel keeps its fields), [`counter`].
 #![no_std]
-//! x
+#![forbid(unsafe_code)]
+
+pub mod counter;
+pub mod event;
+pub mod layout;
+pub mod tables;
+pub mod verdict;

@@ -1,0 +1,111 @@
+//! From what the kernel saw to what a person can use: names in the sandbox's view, the rule that
+//! decided, and who the process is.
+
+use crate::{
+    event::{Pid, UnixNano},
+    rules::{RuleId, Severity},
+};
+use opensafe_common::verdict::{Access, Verdict};
+
+/// Something to put on record.
+#[derive(Clone, Debug)]
+pub struct Enriched {
+    /// When.
+    pub time: UnixNano,
+    /// Who.
+    pub process: Process,
+    /// What.
+    pub action: Action,
+}
+
+/// A process, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Id in the initial pid namespace.
+    pub pid: Pid,
+    /// Its parent's.
+    pub parent_pid: Pid,
+    /// Effective user id.
+    pub uid: u32,
+    /// Path of its executable in the sandbox's view; empty if unknown.
+    pub executable: Vec<u8>,
+    /// Its arguments, with what looks like a credential replaced.
+    pub args: Vec<Vec<u8>>,
+    /// Its `comm`.
+    pub comm: Vec<u8>,
+    /// `comm` of its ancestors inside the sandbox, nearest first.
+    pub ancestors: Vec<Vec<u8>>,
+    /// Container id, where its cgroup's path has one.
+    pub container_id: Option<String>,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// A program ran or was to run.
+    Exec {
+        /// The verdict.
+        ruling: Ruling,
+        /// Where the program is, in the sandbox's view.
+        path: Vec<u8>,
+        /// As it was asked for; empty if unknown.
+        requested: Vec<u8>,
+    },
+    /// A file was opened or was to be.
+    File {
+        /// The verdict.
+        ruling: Ruling,
+        /// Where it is, in the sandbox's view.
+        path: Vec<u8>,
+        /// As it was asked for; empty if unknown.
+        requested: Vec<u8>,
+        /// Doing what.
+        access: Access,
+    },
+    /// A peer was contacted or was to be.
+    Connect {
+        /// The verdict.
+        ruling: Ruling,
+        /// The peer.
+        peer: Peer,
+        /// `network.transport`: `tcp`, `udp`, `sctp`, `icmp`, `unix`, or the family's or protocol's name.
+        transport: String,
+        /// By sending without connecting.
+        by_send: bool,
+    },
+    /// The process is gone.
+    Exit {
+        /// Exit code, if it ended by itself.
+        code: Option<i32>,
+        /// Signal, if it was ended by one.
+        signal: Option<i32>,
+    },
+}
+
+/// A peer, in a person's terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// IP.
+    Ip(std::net::IpAddr, u16),
+    /// Unix socket by path, in the sandbox's view.
+    UnixPath(Vec<u8>),
+    /// Abstract Unix socket, without the leading NUL.
+    UnixAbstract(Vec<u8>),
+    /// Another family's name (`netlink`, `vsock`, `packet`, `af_N`).
+    Family(String),
+}
+
+/// A verdict with its reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruling {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Whether the kernel refused the operation.
+    pub enforced: bool,
+    /// The rule that decided; `None`: the default.
+    pub rule: Option<RuleId>,
+    /// How much it matters.
+    pub severity: Severity,
+    /// The rule's reason, or what the default or the lack of a name means.
+    pub reason: String,
+}

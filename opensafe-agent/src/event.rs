@@ -1,0 +1,194 @@
+//! What the kernel saw, decoded: one value per record of the ring buffer.
+
+use std::net::Ipv6Addr;
+
+use opensafe_common::verdict::{Access, Verdict};
+
+use crate::view::Dev;
+
+/// Nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(transparent)]
+pub struct UnixNano(pub u64);
+
+/// A process id in the initial pid namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(transparent)]
+pub struct Pid(pub u32);
+
+/// Counts up with every policy that is installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(transparent)]
+pub struct Generation(pub u32);
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub time: UnixNano,
+    /// Who.
+    pub task: Task,
+    /// What.
+    pub what: What,
+}
+
+/// The task that did it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Process.
+    pub pid: Pid,
+    /// Thread.
+    pub tid: Pid,
+    /// The process's parent.
+    pub parent_pid: Pid,
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Inode number of its cgroup v2 directory.
+    pub cgroup: u64,
+    /// Its `comm`, without trailing NULs.
+    pub comm: Vec<u8>,
+}
+
+/// What a decision was, as the kernel made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Whether the kernel refused the operation because of it.
+    pub enforced: bool,
+    /// Whether it is the verdict for objects without a name in the sandbox's view.
+    pub nameless: bool,
+    /// The policy that decided.
+    pub generation: Generation,
+}
+
+/// Where an object with a path is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its superblock's device.
+    pub dev: Dev,
+    /// Its superblock's magic number.
+    pub magic: u64,
+    /// Path below the superblock's root, starting with `/` (the root itself is `/`).
+    pub path: Vec<u8>,
+    /// Whether `path` is only the end of the whole path.
+    pub partial: bool,
+    /// Inode number, 0 where it does not exist.
+    pub inode: u64,
+    /// `i_mode`, 0 where it does not exist.
+    pub mode: u32,
+}
+
+/// What was done or tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A program runs.
+    Exec {
+        /// Verdict on the program (`Allow` or `Audit`: a denied one does not run).
+        decision: Decision,
+        /// The program.
+        place: Place,
+        /// As it was asked for.
+        requested: Vec<u8>,
+        /// Its arguments.
+        args: Vec<Vec<u8>>,
+        /// Whether more arguments follow.
+        args_truncated: bool,
+    },
+    /// A program, or the interpreter of one, met a denial or an audit rule before it ran.
+    ExecGate {
+        /// The verdict.
+        decision: Decision,
+        /// The program or interpreter.
+        place: Place,
+        /// As it was asked for; empty if unknown.
+        requested: Vec<u8>,
+    },
+    /// A file was opened, or was to be.
+    File {
+        /// The verdict.
+        decision: Decision,
+        /// The file.
+        place: Place,
+        /// As it was asked for; empty if unknown.
+        requested: Vec<u8>,
+        /// Doing what.
+        access: Access,
+        /// Void if [`What::NotCreated`] of the same thread follows.
+        tentative: bool,
+    },
+    /// The last tentative denial of this thread did not take place.
+    NotCreated,
+    /// A peer was contacted, or was to be.
+    Connect {
+        /// The verdict.
+        decision: Decision,
+        /// The peer.
+        peer: PeerAddress,
+        /// `transport` number of `opensafe_common::tables::transport`.
+        transport: u16,
+        /// The kernel's protocol number.
+        protocol: u16,
+        /// `SOCK_*`.
+        socket_type: u16,
+        /// By sending without connecting.
+        by_send: bool,
+    },
+    /// A process was made by `task`.
+    Fork {
+        /// The new one.
+        child: Pid,
+    },
+    /// The process is gone.
+    Exit {
+        /// As wait(2) gives it.
+        status: u32,
+    },
+    /// A file lies on a superblock that the policy in force does not know.
+    UnknownSuperblock {
+        /// Where.
+        place: Place,
+    },
+}
+
+/// Who was contacted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// IPv4 as mapped IPv6.
+    Ip {
+        /// Address.
+        address: Ipv6Addr,
+        /// Port, 0 where there is none.
+        port: u16,
+    },
+    /// A Unix socket with a path.
+    UnixPath(Place),
+    /// An abstract Unix name, without its leading NUL.
+    UnixAbstract(Vec<u8>),
+    /// Something else.
+    Other {
+        /// `AF_*`.
+        family: u16,
+    },
+}
+
+/// What was lost on the way, by cause. All counts are since the run began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Losses {
+    /// Events the kernel meant to send.
+    pub seen: u64,
+    /// Events that arrived at the sinks.
+    pub sent: u64,
+    /// No room in the ring buffer.
+    pub ring_full: u64,
+    /// No scratch memory in the kernel.
+    pub no_scratch: u64,
+    /// No room in the queue between reader and sinks.
+    pub queue_full: u64,
+    /// Could not be decoded.
+    pub malformed: u64,
+    /// Could not be written to the record.
+    pub record_failed: u64,
+}

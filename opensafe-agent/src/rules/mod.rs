@@ -1,0 +1,125 @@
+//! Rules as plain data: what a policy evaluated to, checked, and nothing about how it is enforced.
+//!
+//! [`RuleSet`] is pure: it can say for any operation what it decides and which rule did it
+//! ([`RuleSet::decide_path`], [`RuleSet::decide_peer`]). The kernel's tables are compiled from it, and
+//! a record's rule ids are found with it.
+
+pub mod glob;
+pub mod peer;
+
+use opensafe_common::verdict::{Access, Verdict};
+
+use glob::PathGlob;
+use peer::{AbstractGlob, IpPrefix, PortRange, Protocol};
+
+/// A rule's name, unique in its policy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(transparent)]
+pub struct RuleId(pub String);
+
+/// How much a match matters to a person; no influence on the verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Severity {
+    Info,
+    Low,
+    #[default]
+    Medium,
+    High,
+    Critical,
+}
+
+/// Where in a policy's source a rule seems to come from.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Origin {
+    /// File, as it was named when the policy was loaded.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+}
+
+/// One rule.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Its name.
+    pub id: RuleId,
+    /// What it says.
+    pub verdict: Verdict,
+    /// How much it matters.
+    pub severity: Severity,
+    /// Why, for the person who reads a record; empty if the policy gives none.
+    pub reason: String,
+    /// Where it was written, if that could be found.
+    pub origin: Option<Origin>,
+    /// What it is about.
+    pub subject: Subject,
+}
+
+/// What a rule is about.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// Running programs.
+    Exec(Vec<PathGlob>),
+    /// Files.
+    File {
+        /// Which.
+        globs: Vec<PathGlob>,
+        /// Doing what; a subset of [`Access::FILE`].
+        access: Access,
+    },
+    /// Contacting peers.
+    Connect {
+        /// Whom. Ports and protocol narrow [`Peer::Any`] and [`Peer::Ip`] only.
+        peers: Vec<Peer>,
+        /// At which ports; empty: any.
+        ports: Vec<PortRange>,
+        /// By which protocol; `None`: any.
+        protocol: Option<Protocol>,
+    },
+}
+
+/// A peer, or a set of them.
+#[derive(Clone, Debug)]
+pub enum Peer {
+    /// `*`: every IP address; without ports and protocol also every other peer, Unix sockets included.
+    Any,
+    /// An address or a prefix. An IPv4 prefix holds for its IPv6 embeddings too.
+    Ip(IpPrefix),
+    /// `unix:/path`: a Unix socket by where it is.
+    UnixPath(PathGlob),
+    /// `unix:@name`: an abstract Unix socket.
+    UnixAbstract(AbstractGlob),
+}
+
+/// What holds where no rule matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// For running programs.
+    pub exec: Verdict,
+    /// For files.
+    pub file: Verdict,
+    /// For contacting peers.
+    pub connect: Verdict,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            exec: Verdict::Allow,
+            file: Verdict::Deny,
+            connect: Verdict::Deny,
+        }
+    }
+}
+
+/// What a sandbox may do: everything that a policy says about it.
+#[derive(Clone, Debug)]
+pub struct RuleSet {
+    /// What holds where no rule matches.
+    pub defaults: Defaults,
+    /// The rules, sorted by id.
+    pub rules: Vec<Rule>,
+    /// Names the policy's exact sources: `NAME@HASH`, the hash over its Rego files' paths and contents.
+    pub revision: String,
+}

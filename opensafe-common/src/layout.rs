@@ -1,0 +1,82 @@
+//! Where the running kernel keeps the fields that the programs read.
+//!
+//! The agent looks each one up in `/sys/kernel/btf/vmlinux` and writes this struct into the object's
+//! read-only data before the programs are loaded, so that the verifier sees constants and one object
+//! runs on every kernel.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Declares [`Offsets`] and, from the same lines, the BTF path of each field.
+macro_rules! offsets {
+    ($($(#[$doc:meta])* $field:ident = $path:literal,)*) => {
+        /// Byte offsets, by the field's name.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        pub struct Offsets { $($(#[$doc])* #[doc = concat!("`", $path, "`")] pub $field: u32,)* }
+
+        impl Offsets {
+            /// BTF path (`struct.member.member`) of each field, in order.
+            pub const PATHS: &'static [&'static str] = &[$($path,)*];
+        }
+    };
+}
+
+offsets! {
+    task_cgroups = "task_struct.cgroups",
+    task_pid = "task_struct.pid",
+    task_tgid = "task_struct.tgid",
+    task_real_parent = "task_struct.real_parent",
+    task_mm = "task_struct.mm",
+    task_signal = "task_struct.signal",
+    task_exit_code = "task_struct.exit_code",
+    signal_live = "signal_struct.live.counter",
+    signal_group_exit_code = "signal_struct.group_exit_code",
+    mm_arg_start = "mm_struct.arg_start",
+    mm_arg_end = "mm_struct.arg_end",
+    css_set_dfl_cgrp = "css_set.dfl_cgrp",
+    cgroup_kn = "cgroup.kn",
+    cgroup_parent = "cgroup.self.parent",
+    kernfs_node_id = "kernfs_node.id",
+    file_path_dentry = "file.f_path.dentry",
+    file_inode = "file.f_inode",
+    file_flags = "file.f_flags",
+    file_mode = "file.f_mode",
+    path_dentry = "path.dentry",
+    dentry_parent = "dentry.d_parent",
+    dentry_name_len = "dentry.d_name.len",
+    dentry_name = "dentry.d_name.name",
+    dentry_inode = "dentry.d_inode",
+    dentry_sb = "dentry.d_sb",
+    inode_sb = "inode.i_sb",
+    inode_mode = "inode.i_mode",
+    inode_number = "inode.i_ino",
+    sb_dev = "super_block.s_dev",
+    sb_magic = "super_block.s_magic",
+    sb_root = "super_block.s_root",
+    bprm_file = "linux_binprm.file",
+    bprm_filename = "linux_binprm.filename",
+    socket_sk = "socket.sk",
+    socket_type = "socket.type",
+    sock_family = "sock.__sk_common.skc_family",
+    sock_protocol = "sock.sk_protocol",
+    sock_type = "sock.sk_type",
+    msghdr_name = "msghdr.msg_name",
+    msghdr_namelen = "msghdr.msg_namelen",
+    unix_sock_addr = "unix_sock.addr",
+    unix_sock_path_dentry = "unix_sock.path.dentry",
+    unix_address_len = "unix_address.len",
+    unix_address_name = "unix_address.name",
+}
+
+/// What the agent tells the programs besides offsets.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Host {
+    /// Address of the kernel's `rename_lock` sequence, or 0 where `/proc/kallsyms` does not tell:
+    /// then directory states are not cached.
+    pub rename_lock: u64,
+    /// Number of scratch slots.
+    pub scratch_slots: u32,
+    /// Always 0.
+    pub reserved: u32,
+}

@@ -1,0 +1,159 @@
+//! What the kernel reads to decide: map keys and values, and the shape of the path automata.
+//!
+//! # Path automata
+//! A sandbox's path rules are two DFAs that read the same bytes side by side: one for patterns that
+//! are anchored to a directory, one for patterns that float (`/**/.env`). Both lie in one arena of
+//! `u32` cells. A **state** is the index of its row's first cell:
+//!
+//! ```text
+//! row:   [ allow | audit << 16 ] [ deny | flags << 16 ] [ next(class 0) ] [ next(class 1) ] …
+//! ```
+//!
+//! Row 0 is the dead state: it says nothing and every transition leads back to it, which zeroed
+//! cells give for free. The bytes read are, for each component below the superblock's root, `/` and
+//! the component's name; the superblock's root is the empty string. The state to start from depends
+//! on the superblock ([`SuperblockKey`] → [`Start`]).
+//!
+//! # Addresses
+//! An address is looked up in [`NetKey`] (IPv4 in its IPv6-mapped form), which gives a **class**:
+//! all rules whose prefixes hold it. [`PortKey`] then takes class, protocol and port to a verdict.
+//! Both are longest-prefix maps in which the more specific entry already holds what the wider ones
+//! say, so one look-up each is the whole answer.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::verdict::Word;
+
+/// Cells in one arena chunk; a chunk is one map value, so a policy is installed in few system calls.
+pub const CHUNK_CELLS: usize = 4096;
+/// Cells at the head of a row, before its transitions.
+pub const ROW_HEAD_CELLS: usize = 2;
+/// The state in which no pattern can match any more.
+pub const DEAD: u32 = 0;
+/// Cells kept zero at the start of the arena for [`DEAD`]'s row, whatever the number of classes.
+pub const DEAD_CELLS: usize = ROW_HEAD_CELLS + 256;
+/// Policies that can be installed at once.
+pub const MAX_POLICIES: u32 = 64;
+/// Sandboxes that can be armed at once.
+pub const MAX_SANDBOXES: u32 = 1024;
+/// Cgroups that can be armed at once, those which sandboxes make for themselves included.
+pub const MAX_CGROUPS: u32 = 16_384;
+/// Tasks (threads) that can be marked at once. A fork over it is refused.
+pub const MAX_TASKS: u32 = 65_536;
+/// Longest path that is looked at, in bytes, without a terminating NUL (`PATH_MAX` of linux/limits.h).
+pub const MAX_PATH_BYTES: usize = 4096;
+
+/// Where one armed sandbox stands.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Sandbox {
+    /// Index of its policy; switched by one aligned store.
+    pub policy: u32,
+    /// 1: denials are enforced, 0: decided and recorded only.
+    pub enforce: u32,
+}
+
+/// One compiled policy. Written before any [`Sandbox`] names it, and never changed while one does.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Policy {
+    /// Counts up with every policy installed; tells cached states of an earlier one apart.
+    pub generation: u32,
+    /// Always 0: keeps the layout free of implicit padding.
+    pub reserved: u32,
+    /// What holds for a named object where no rule speaks.
+    pub default: Word,
+    /// What holds for an object without a name in the sandbox's view.
+    pub nameless: Word,
+    /// What holds for a peer that is neither an IP address nor a Unix socket; its `UNIX` kind.
+    pub other_family: Word,
+    /// Where abstract Unix names start.
+    pub abstract_names: Start,
+    /// Byte → class, for both automata.
+    pub classes: [u8; 256],
+}
+
+/// A pair of states, one in each automaton.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Start {
+    /// In the automaton of anchored patterns.
+    pub anchored: u32,
+    /// In the automaton of floating patterns.
+    pub floating: u32,
+}
+
+/// Which superblock: by device number, or, for pseudo-filesystems, by type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SuperblockKey {
+    /// Index of the policy.
+    pub policy: u32,
+    /// [`SuperblockKey::BY_DEVICE`] or [`SuperblockKey::BY_MAGIC`].
+    pub by: u32,
+    /// `s_dev` as the kernel keeps it (major << 20 | minor), or `s_magic`.
+    pub id: u64,
+}
+
+impl SuperblockKey {
+    /// `id` is a device number.
+    pub const BY_DEVICE: u32 = 0;
+    /// `id` is a file-system magic number (linux/magic.h).
+    pub const BY_MAGIC: u32 = 1;
+}
+
+/// Key of the address map, after its prefix length in bits: policy (32 bits), address (128 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NetKey {
+    /// Index of the policy, big-endian, as every longest-prefix key is compared from its first byte.
+    pub policy: [u8; 4],
+    /// IPv6 address; an IPv4 address in its mapped form `::ffff:a.b.c.d`.
+    pub address: [u8; 16],
+}
+
+impl NetKey {
+    /// Bits of the key that are always significant.
+    pub const FIXED_BITS: u32 = 32;
+    /// Bits of a whole key.
+    pub const BITS: u32 = 160;
+}
+
+/// Key of the port map, after its prefix length in bits: policy, class (32 bits each), protocol (16), port (16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PortKey {
+    /// Index of the policy, big-endian.
+    pub policy: [u8; 4],
+    /// Class that the address map gave, big-endian.
+    pub class: [u8; 4],
+    /// [`transport`] number, big-endian.
+    pub protocol: [u8; 2],
+    /// Port, big-endian; 0 where the protocol has none.
+    pub port: [u8; 2],
+}
+
+impl PortKey {
+    /// Bits of the key that are always significant (the port's are not).
+    pub const FIXED_BITS: u32 = 80;
+    /// Bits of a whole key.
+    pub const BITS: u32 = 96;
+}
+
+/// The protocols that a rule can name; every other is [`transport::OTHER`].
+pub mod transport {
+    /// Neither of the below.
+    pub const OTHER: u16 = 0;
+    /// TCP, and MPTCP, which carries it.
+    pub const TCP: u16 = 1;
+    /// UDP and UDP-Lite.
+    pub const UDP: u16 = 2;
+    /// SCTP.
+    pub const SCTP: u16 = 3;
+    /// ICMP and `ICMPv6` (ping sockets).
+    pub const ICMP: u16 = 4;
+    /// Every number above, for a rule without a protocol.
+    pub const ALL: [u16; 5] = [OTHER, TCP, UDP, SCTP, ICMP];
+}

@@ -17,6 +17,8 @@ macro_rules! offsets {
         impl Offsets {
             /// BTF path (`struct.member.member`) of each field, in order.
             pub const PATHS: &'static [&'static str] = &[$($path,)*];
+            /// Before the agent has filled it in.
+            pub const ZERO: Self = Self { $($field: 0,)* };
         }
     };
 }
@@ -50,6 +52,7 @@ offsets! {
     inode_sb = "inode.i_sb",
     inode_mode = "inode.i_mode",
     inode_number = "inode.i_ino",
+    inode_generation = "inode.i_generation",
     sb_dev = "super_block.s_dev",
     sb_magic = "super_block.s_magic",
     sb_root = "super_block.s_root",
@@ -79,4 +82,13 @@ pub struct Host {
     pub scratch_slots: u32,
     /// Always 0.
     pub reserved: u32,
+}
+
+impl Host {
+    /// Before the agent has filled it in.
+    pub const ZERO: Self = Self {
+        rename_lock: 0,
+        scratch_slots: 0,
+        reserved: 0,
+    };
 }

@@ -91,6 +91,42 @@ impl Word {
     /// The object has a name in the sandbox's view; without it no rule could speak about it.
     pub const NAMED: u16 = 1;
 
+    /// Says nothing.
+    pub const NONE: Self = Self {
+        allow: 0,
+        audit: 0,
+        deny: 0,
+        flags: 0,
+    };
+
+    /// From the two cells at the head of an automaton's row.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_cells(first: u32, second: u32) -> Self {
+        Self {
+            allow: (first & 0xffff) as u16,
+            audit: (first >> 16) as u16,
+            deny: (second & 0xffff) as u16,
+            flags: (second >> 16) as u16,
+        }
+    }
+
+    /// The two cells at the head of an automaton's row.
+    #[must_use]
+    pub const fn to_cells(self) -> [u32; 2] {
+        [
+            self.allow as u32 | (self.audit as u32) << 16,
+            self.deny as u32 | (self.flags as u32) << 16,
+        ]
+    }
+
+    /// Whether it says anything about one of the kinds in `access`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn speaks_about(self, access: Access) -> bool {
+        (self.allow | self.audit | self.deny) & access.0 != 0
+    }
+
     /// The word in which one verdict holds for each kind in `access`.
     #[must_use]
     pub const fn of(verdict: Verdict, access: Access) -> Self {

@@ -9,7 +9,10 @@
 //! person types. Only `kernel` knows aya, only `policy` knows regorus.
 #![deny(unsafe_code)]
 
+pub mod enforcement;
 pub mod enrich;
 pub mod event;
 pub mod rules;
+pub mod run;
+pub mod sink;
 pub mod view;

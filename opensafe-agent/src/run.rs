@@ -1,0 +1,368 @@
+//! A run: its id, what is known when it starts, and what is known when it has ended.
+//!
+//! [`RunStart`] is the record's first line, [`RunEnd`] its last.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use serde::Serialize;
+
+use crate::{
+    enforcement::Enforcement,
+    event::{Losses, Pid, UnixNano},
+    rules::Defaults,
+};
+
+/// Crockford's base 32: digits and lower-case letters without `i`, `l`, `o` and `u`.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// Names a run: 40 random bits as eight characters that are easy to read out and to type.
+///
+/// Two of 10,000 runs share an id with a probability of 1 in 20,000; where a record of that name
+/// exists already, it is not overwritten.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct RunId(String);
+
+/// Why a text is no run id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no run id: it takes eight of the characters 0-9 and a-z without i, l, o, u")]
+pub struct RunIdError(String);
+
+impl RunId {
+    /// Characters in an id.
+    pub const LENGTH: usize = 8;
+
+    /// A new one.
+    ///
+    /// # Errors
+    /// If the kernel has no random numbers to give.
+    pub fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; Self::LENGTH];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(
+            bytes
+                .iter()
+                .map(|byte| char::from(ALPHABET[usize::from(byte % 32)]))
+                .collect(),
+        ))
+    }
+
+    /// Its characters.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// `typed` as ids have it: in lower case, with the digit for a letter that looks like it. `None`
+    /// if a character of it is in no id.
+    #[must_use]
+    pub fn normalise(typed: &str) -> Option<String> {
+        typed
+            .chars()
+            .map(|c| match c.to_ascii_lowercase() {
+                'o' => Some('0'),
+                'i' | 'l' => Some('1'),
+                c => u8::try_from(c)
+                    .is_ok_and(|byte| ALPHABET.contains(&byte))
+                    .then_some(c),
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl FromStr for RunId {
+    type Err = RunIdError;
+
+    fn from_str(typed: &str) -> Result<Self, RunIdError> {
+        Self::normalise(typed)
+            .filter(|id| id.len() == Self::LENGTH)
+            .map(Self)
+            .ok_or_else(|| RunIdError(typed.to_owned()))
+    }
+}
+
+/// What becomes of a denial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The kernel refuses what the policy denies.
+    #[default]
+    Enforce,
+    /// Nothing is refused; everything is decided and recorded as it would have been.
+    Observe,
+}
+
+impl Mode {
+    /// `enforce` or `observe`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+        }
+    }
+}
+
+/// What is known when a run starts.
+#[derive(Clone, Debug)]
+pub struct RunStart {
+    /// Its id.
+    pub id: RunId,
+    /// When.
+    pub time: UnixNano,
+    /// What becomes of denials.
+    pub mode: Mode,
+    /// Whether the user accepted that the host cannot enforce everything.
+    pub partial: bool,
+    /// What decides.
+    pub policy: PolicyInfo,
+    /// What the kernel enforces.
+    pub enforcement: Enforcement,
+    /// The agent's name.
+    pub agent: String,
+    /// The directory that the agent works on.
+    pub workspace: PathBuf,
+    /// The command and its arguments. The record shows them with what looks like a credential replaced.
+    pub command: Vec<Vec<u8>>,
+    /// The directory in which the command starts.
+    pub directory: PathBuf,
+    /// As whom the command runs.
+    pub user: UserInfo,
+    /// Where.
+    pub host: HostInfo,
+    /// The sandbox's cgroup.
+    pub cgroup: CgroupInfo,
+    /// `opensafe`'s own process.
+    pub pid: Pid,
+}
+
+/// A policy, as a record names it.
+#[derive(Clone, Debug)]
+pub struct PolicyInfo {
+    /// `NAME@HASH`, from the rule set.
+    pub revision: String,
+    /// The files and directories that it was loaded from.
+    pub sources: Vec<PathBuf>,
+    /// How many rules it has for this sandbox.
+    pub rules: usize,
+    /// What holds where none of them matches.
+    pub defaults: Defaults,
+}
+
+/// A user.
+#[derive(Clone, Debug)]
+pub struct UserInfo {
+    /// Login name; empty if the id has none.
+    pub name: String,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Home directory: what `~` stands for in what a person reads.
+    pub home: PathBuf,
+}
+
+/// A host.
+#[derive(Clone, Debug)]
+pub struct HostInfo {
+    /// Its name.
+    pub name: String,
+    /// Its kernel's release, as `uname -r` has it.
+    pub kernel: String,
+}
+
+/// A cgroup.
+#[derive(Clone, Debug)]
+pub struct CgroupInfo {
+    /// Its directory.
+    pub path: PathBuf,
+    /// The directory's inode number, by which the kernel knows it.
+    pub id: u64,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// By itself, with this exit status.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Status {
+    /// From what wait(2) gives.
+    #[must_use]
+    pub const fn from_wait(status: i32) -> Self {
+        match status & 0x7f {
+            0 => Self::Code(status >> 8 & 0xff),
+            signal => Self::Signal(signal),
+        }
+    }
+
+    /// What a shell would make of it: a signal's number plus 128.
+    #[must_use]
+    pub const fn shell(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => signal + 128,
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Code(code) => write!(f, "exit status {code}"),
+            Self::Signal(signal) => match nix::sys::signal::Signal::try_from(signal) {
+                Ok(known) => write!(f, "ended by {known}"),
+                Err(_) => write!(f, "ended by signal {signal}"),
+            },
+        }
+    }
+}
+
+/// What `run` knows when the command has ended and all is cleaned up; the rest of [`RunEnd`] is what
+/// the sinks counted.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    /// When.
+    pub time: UnixNano,
+    /// From the command's start to its end.
+    pub duration: Duration,
+    /// How the command ended; `None` if it never ran.
+    pub status: Option<Status>,
+    /// What was lost on the way to the sinks; [`Losses::record_failed`] is the sinks' to fill.
+    pub losses: Losses,
+    /// What was cleaned up.
+    pub cleanup: Cleanup,
+}
+
+/// What is known when a run has ended.
+#[derive(Clone, Debug)]
+pub struct RunEnd {
+    /// When.
+    pub time: UnixNano,
+    /// From the command's start to its end.
+    pub duration: Duration,
+    /// How the command ended; `None` if it never ran.
+    pub status: Option<Status>,
+    /// What was decided.
+    pub counts: Counts,
+    /// What was touched.
+    pub touched: Touched,
+    /// What was lost.
+    pub losses: Losses,
+    /// What was cleaned up.
+    pub cleanup: Cleanup,
+}
+
+/// How often each verdict was given, for each operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// On running programs.
+    pub exec: PerVerdict,
+    /// On opening files.
+    pub file: PerVerdict,
+    /// On contacting peers.
+    pub connect: PerVerdict,
+}
+
+impl Counts {
+    /// Every operation with its name in policies and records.
+    #[must_use]
+    pub const fn operations(&self) -> [(&'static str, PerVerdict); 3] {
+        [
+            ("exec", self.exec),
+            ("file", self.file),
+            ("connect", self.connect),
+        ]
+    }
+
+    /// Denials, of whatever.
+    #[must_use]
+    pub const fn denials(&self) -> u64 {
+        self.exec.deny + self.file.deny + self.connect.deny
+    }
+}
+
+/// How often each verdict was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct PerVerdict {
+    pub allow: u64,
+    pub audit: u64,
+    pub deny: u64,
+}
+
+/// How many different things were touched, as far as they are on record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Programs that ran.
+    pub programs: u64,
+    /// Files that were opened for reading.
+    pub files_read: u64,
+    /// Files that were opened for writing or made.
+    pub files_written: u64,
+    /// Peers that were contacted.
+    pub destinations: u64,
+    /// Kinds of denial: program, operation, object and rule together.
+    pub denials: u64,
+}
+
+/// What was cleaned up at the end of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleanup {
+    /// Processes that outlived the command and were killed.
+    pub killed: u64,
+    /// Why the cgroup is still there; `None` if it is gone.
+    pub cgroup_left: Option<String>,
+}
+
+/// What was lost, of whatever cause.
+#[must_use]
+pub const fn lost(losses: &Losses) -> u64 {
+    losses.ring_full
+        + losses.no_scratch
+        + losses.queue_full
+        + losses.malformed
+        + losses.record_failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_id_reads_back_as_itself() {
+        for _ in 0..100 {
+            let id = RunId::random().unwrap();
+            assert_eq!(id.as_str().parse::<RunId>().unwrap(), id);
+        }
+    }
+
+    #[test]
+    fn an_id_typed_with_look_alikes_is_understood() {
+        assert_eq!("7F3KOILZ".parse::<RunId>().unwrap().as_str(), "7f3k011z");
+    }
+
+    #[test]
+    fn other_lengths_and_characters_are_no_ids() {
+        for text in ["", "7f3k2", "7f3k2aaaa", "7f3k2aau", "7f3k2aa/", "7f3k2aaé"] {
+            assert!(text.parse::<RunId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wait_status_tells_exit_from_signal() {
+        assert_eq!(Status::from_wait(0x0100), Status::Code(1));
+        assert_eq!(Status::from_wait(9), Status::Signal(9));
+        assert_eq!(Status::from_wait(11 | 0x80), Status::Signal(11));
+        assert_eq!(Status::Signal(9).shell(), 137);
+    }
+}

@@ -1,0 +1,173 @@
+//! Where events go: the record, a person's terminal, the summary at the end.
+//!
+//! [`Sinks`] is all of them for one run; `run` calls, in this order, [`Sinks::start`],
+//! [`Sinks::write`] for every event, [`Sinks::tick`] every 100 ms, [`Sinks::loss`] whenever it has read
+//! the counters, and [`Sinks::end`]. No sink waits for a person or a disk, and none can stop a run.
+
+pub mod fold;
+pub mod record;
+pub mod redact;
+pub mod screen;
+pub mod summary;
+pub mod terminal;
+pub mod text;
+
+use std::{io, path::PathBuf, time::Instant};
+
+use crate::{
+    enrich::Enriched,
+    event::{Losses, UnixNano},
+    run::{Ending, RunEnd, RunStart},
+};
+use record::{Record, Store, line};
+use screen::Screen;
+use summary::Summary;
+use terminal::Terminal;
+
+/// Somewhere that events go.
+pub trait Sink {
+    /// Takes an event.
+    ///
+    /// # Errors
+    /// If something is wrong with the sink. It goes on; what it loses it counts.
+    fn write(&mut self, event: &Enriched) -> Result<(), SinkError>;
+
+    /// Called every 100 ms or so, for what a sink wants to do in its own time.
+    ///
+    /// # Errors
+    /// As for [`Sink::write`].
+    fn tick(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// What can be wrong with a sink.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum SinkError {
+    #[error("cannot write the record {}: {source}", path.display())]
+    Record { path: PathBuf, source: io::Error },
+    #[error("cannot put an event into a line: {0}")]
+    Line(#[from] serde_json::Error),
+}
+
+/// What a run shows on stderr; stdout is the command's.
+pub enum Show<O> {
+    /// Lines for a person.
+    Lines(Terminal<O>),
+    /// The record's lines.
+    Json(O),
+    /// Nothing, but for trouble.
+    Nothing(Terminal<O>),
+}
+
+/// All sinks of one run.
+pub struct Sinks<S, O> {
+    run: RunStart,
+    record: Record<S>,
+    show: Show<O>,
+    summary: Summary,
+    /// Whether the user was told that the record cannot be written.
+    trouble_told: bool,
+}
+
+impl<S: Store, O: Screen> Sinks<S, O> {
+    /// Puts the run's start on record and shows it.
+    pub fn start(run: RunStart, record: Record<S>, show: Show<O>) -> Self {
+        let mut sinks = Self {
+            summary: Summary::default(),
+            trouble_told: false,
+            run,
+            record,
+            show,
+        };
+        let recorded = sinks.record.start(&sinks.run);
+        sinks.tell_trouble(recorded);
+        match &mut sinks.show {
+            Show::Lines(terminal) => terminal.started(&sinks.run),
+            Show::Json(screen) => show_json(screen, |out| line::start(&sinks.run, out)),
+            Show::Nothing(_) => {}
+        }
+        sinks
+    }
+
+    /// Takes an event.
+    pub fn write(&mut self, event: &Enriched) {
+        self.summary.add(event);
+        let recorded = self.record.write(event);
+        self.tell_trouble(recorded);
+        match &mut self.show {
+            Show::Lines(terminal) => terminal.event(event, Instant::now()),
+            Show::Json(screen) => {
+                show_json(screen, |out| line::event(&self.run.id, event, out));
+            }
+            Show::Nothing(_) => {}
+        }
+    }
+
+    /// Writes what waits. To be called every 100 ms.
+    pub fn tick(&mut self) {
+        let recorded = self.record.tick();
+        self.tell_trouble(recorded);
+        match &mut self.show {
+            Show::Lines(terminal) => terminal.tick(Instant::now()),
+            Show::Json(screen) => screen.settle(),
+            Show::Nothing(_) => {}
+        }
+    }
+
+    /// Notes what was lost since the run began. `losses.record_failed` need not be filled.
+    pub fn loss(&mut self, time: UnixNano, losses: &Losses) {
+        let recorded = self.record.loss(time, losses);
+        self.tell_trouble(recorded);
+    }
+
+    /// Puts the run's end on record, shows the summary, and gives what it says.
+    pub fn end(mut self, ending: Ending) -> RunEnd {
+        let end = RunEnd {
+            time: ending.time,
+            duration: ending.duration,
+            status: ending.status,
+            counts: self.summary.counts(),
+            touched: self.summary.touched(),
+            losses: self.record.account(&ending.losses),
+            cleanup: ending.cleanup,
+        };
+        let recorded = self.record.end(&end);
+        self.tell_trouble(recorded);
+        match &mut self.show {
+            Show::Lines(terminal) => terminal.ended(&self.run, &end, self.record.path()),
+            Show::Json(screen) => {
+                show_json(screen, |out| line::end(&self.run.id, &end, out));
+                screen.finish();
+            }
+            Show::Nothing(_) => {}
+        }
+        end
+    }
+
+    /// Tells the user once that the record cannot be written.
+    fn tell_trouble(&mut self, result: Result<(), SinkError>) {
+        let Err(error) = result else { return };
+        if std::mem::replace(&mut self.trouble_told, true) {
+            return;
+        }
+        match &mut self.show {
+            Show::Lines(terminal) | Show::Nothing(terminal) => terminal.notice(&format!(
+                "{error}; the policy stays in force, what is not recorded is counted"
+            )),
+            // The counts in `loss` and `run.end` say it.
+            Show::Json(_) => {}
+        }
+    }
+}
+
+fn show_json<O: Screen>(
+    screen: &mut O,
+    make: impl FnOnce(&mut Vec<u8>) -> Result<(), line::Error>,
+) {
+    let mut out = Vec::new();
+    if make(&mut out).is_ok() {
+        screen.show(&String::from_utf8_lossy(&out));
+    }
+}

@@ -1,0 +1,343 @@
+//! One event, one line of JSON: the form that `docs/events.md` describes.
+//!
+//! Keys are flat, and none is the beginning of another before a dot, so that a reader may also turn
+//! them into a tree. Every function appends one line with its newline and nothing else.
+
+use std::{io, net::IpAddr, path::Path};
+
+use serde::{Serialize, Serializer as _, ser::SerializeMap as _};
+use serde_json::ser::{Compound, Formatter, Serializer};
+
+use crate::{
+    enrich::{Action, Enriched, Peer, Process, Ruling},
+    event::{Losses, UnixNano},
+    rules::Defaults,
+    run::{RunEnd, RunId, RunStart, Status},
+    sink::{
+        redact::redact_args,
+        text::{encode, is_hidden},
+    },
+};
+use opensafe_common::verdict::{Access, Verdict};
+
+/// The form's version, `opensafe.record.version` of a record's first line. It goes up when a key is
+/// renamed, removed or changes its meaning; more keys and events may come without.
+pub const VERSION: u32 = 1;
+
+/// Why an event could not be made into a line.
+pub type Error = serde_json::Error;
+
+/// The first line: the run.
+///
+/// # Errors
+/// None with the values that the types allow.
+pub fn start(run: &RunStart, out: &mut Vec<u8>) -> Result<(), Error> {
+    line(out, run.time, &run.id, "run.start", |fields| {
+        fields.put("opensafe.record.version", &VERSION)?;
+        fields.put("opensafe.version", env!("CARGO_PKG_VERSION"))?;
+        fields.put("opensafe.mode", run.mode.as_str())?;
+        fields.put("opensafe.partial", &run.partial)?;
+        fields.put("opensafe.policy.revision", &run.policy.revision)?;
+        fields.paths("opensafe.policy.sources", &run.policy.sources)?;
+        fields.put("opensafe.policy.rules", &run.policy.rules)?;
+        let Defaults {
+            exec,
+            file,
+            connect,
+        } = run.policy.defaults;
+        fields.put("opensafe.policy.defaults.exec", verdict(exec))?;
+        fields.put("opensafe.policy.defaults.file", verdict(file))?;
+        fields.put("opensafe.policy.defaults.connect", verdict(connect))?;
+        let overall = run.enforcement.overall().as_str();
+        fields.put("opensafe.enforcement.overall", overall)?;
+        for (name, operation) in run.enforcement.operations() {
+            let key = format!("opensafe.enforcement.{name}");
+            fields.put(&format!("{key}.level"), operation.level.as_str())?;
+            fields.put(&format!("{key}.by"), &operation.by)?;
+            fields.put(&format!("{key}.missing"), &operation.missing)?;
+        }
+        fields.put("gen_ai.agent.name", &run.agent)?;
+        fields.path("opensafe.workspace", &run.workspace)?;
+        fields.texts("process.command_args", &redact_args(&run.command))?;
+        fields.path("process.working_directory", &run.directory)?;
+        fields.put("user.name", &run.user.name)?;
+        fields.put("user.id", &run.user.uid.to_string())?;
+        fields.put("opensafe.user.group.id", &run.user.gid)?;
+        fields.path("opensafe.user.home", &run.user.home)?;
+        fields.put("host.name", &run.host.name)?;
+        fields.put("os.type", "linux")?;
+        fields.put("os.version", &run.host.kernel)?;
+        fields.path("opensafe.cgroup.path", &run.cgroup.path)?;
+        fields.put("opensafe.cgroup.id", &run.cgroup.id)?;
+        fields.put("opensafe.supervisor.pid", &run.pid)
+    })
+}
+
+/// An event's line.
+///
+/// # Errors
+/// None with the values that the types allow.
+pub fn event(run: &RunId, event: &Enriched, out: &mut Vec<u8>) -> Result<(), Error> {
+    line(out, event.time, run, name(&event.action), |fields| {
+        let process = &event.process;
+        match &event.action {
+            Action::Exec {
+                ruling,
+                path,
+                requested,
+            } => {
+                fields.ruling(ruling, "defaults.exec")?;
+                fields.process(process)?;
+                fields.texts("process.command_args", &process.args)?;
+                fields.text("file.path", path)?;
+                fields.text_unless_empty("opensafe.file.requested", requested)
+            }
+            Action::File {
+                ruling,
+                path,
+                requested,
+                access,
+            } => {
+                fields.ruling(ruling, "defaults.file")?;
+                fields.process(process)?;
+                fields.text("file.path", path)?;
+                fields.text_unless_empty("opensafe.file.requested", requested)?;
+                fields.put("opensafe.file.access", &access_words(*access))
+            }
+            Action::Connect {
+                ruling,
+                peer,
+                transport,
+                by_send,
+            } => {
+                fields.ruling(ruling, "defaults.connect")?;
+                fields.process(process)?;
+                fields.peer(peer)?;
+                fields.put("network.transport", transport)?;
+                fields.put("opensafe.network.by_send", by_send)
+            }
+            Action::Exit { code, signal } => {
+                fields.process(process)?;
+                fields.some("process.exit.code", code.as_ref())?;
+                fields.some("opensafe.process.exit.signal", signal.as_ref())
+            }
+        }
+    })
+}
+
+/// What was lost so far.
+///
+/// # Errors
+/// None with the values that the types allow.
+pub fn loss(run: &RunId, time: UnixNano, losses: &Losses, out: &mut Vec<u8>) -> Result<(), Error> {
+    line(out, time, run, "loss", |fields| fields.losses(losses))
+}
+
+/// The last line: how the run ended.
+///
+/// # Errors
+/// None with the values that the types allow.
+pub fn end(run: &RunId, end: &RunEnd, out: &mut Vec<u8>) -> Result<(), Error> {
+    line(out, end.time, run, "run.end", |fields| {
+        let nanoseconds = u64::try_from(end.duration.as_nanos()).unwrap_or(u64::MAX);
+        fields.put("opensafe.run.duration_nano", &nanoseconds)?;
+        match end.status {
+            Some(Status::Code(code)) => fields.put("process.exit.code", &code)?,
+            Some(Status::Signal(signal)) => fields.put("opensafe.process.exit.signal", &signal)?,
+            None => {}
+        }
+        for (name, counts) in end.counts.operations() {
+            let key = format!("opensafe.count.{name}");
+            fields.put(&format!("{key}.allow"), &counts.allow)?;
+            fields.put(&format!("{key}.audit"), &counts.audit)?;
+            fields.put(&format!("{key}.deny"), &counts.deny)?;
+        }
+        let touched = end.touched;
+        fields.put("opensafe.distinct.programs", &touched.programs)?;
+        fields.put("opensafe.distinct.files_read", &touched.files_read)?;
+        fields.put("opensafe.distinct.files_written", &touched.files_written)?;
+        fields.put("opensafe.distinct.destinations", &touched.destinations)?;
+        fields.put("opensafe.distinct.denials", &touched.denials)?;
+        fields.losses(&end.losses)?;
+        fields.put("opensafe.cleanup.killed", &end.cleanup.killed)?;
+        let left = end.cleanup.cgroup_left.as_ref();
+        fields.put("opensafe.cleanup.cgroup_removed", &left.is_none())?;
+        fields.some("opensafe.cleanup.cgroup_left", left)
+    })
+}
+
+/// `opensafe.event` of an action.
+#[must_use]
+pub const fn name(action: &Action) -> &'static str {
+    match action {
+        Action::Exec { .. } => "exec",
+        Action::File { .. } => "file",
+        Action::Connect { .. } => "connect",
+        Action::Exit { .. } => "exit",
+    }
+}
+
+/// A verdict's word.
+#[must_use]
+pub const fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "allow",
+        Verdict::Audit => "audit",
+        Verdict::Deny => "deny",
+    }
+}
+
+/// The words of the kinds of access to a file.
+#[must_use]
+pub fn access_words(access: Access) -> Vec<&'static str> {
+    [
+        (Access::READ, "read"),
+        (Access::WRITE, "write"),
+        (Access::CREATE, "create"),
+    ]
+    .into_iter()
+    .filter_map(|(kind, word)| access.contains(kind).then_some(word))
+    .collect()
+}
+
+/// Appends one line: what every line has, then what `more` adds. Leaves `out` alone if it fails.
+fn line(
+    out: &mut Vec<u8>,
+    time: UnixNano,
+    run: &RunId,
+    event: &str,
+    more: impl FnOnce(&mut Fields<'_, '_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let before = out.len();
+    let mut serializer = Serializer::with_formatter(&mut *out, OneLine);
+    let written = serializer.serialize_map(None).and_then(|map| {
+        let mut fields = Fields(map);
+        fields.put("time_unix_nano", &time)?;
+        fields.put("opensafe.run.id", run)?;
+        fields.put("opensafe.event", event)?;
+        more(&mut fields)?;
+        fields.0.end()
+    });
+    match written {
+        Ok(()) => out.push(b'\n'),
+        Err(_) => out.truncate(before),
+    }
+    written
+}
+
+/// The fields of one line.
+struct Fields<'s, 'o>(Compound<'s, &'o mut Vec<u8>, OneLine>);
+
+impl Fields<'_, '_> {
+    fn put(&mut self, key: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+        self.0.serialize_entry(key, value)
+    }
+
+    fn some(&mut self, key: &str, value: Option<&impl Serialize>) -> Result<(), Error> {
+        value.map_or(Ok(()), |value| self.put(key, value))
+    }
+
+    fn text(&mut self, key: &str, bytes: &[u8]) -> Result<(), Error> {
+        self.put(key, &*encode(bytes))
+    }
+
+    fn text_unless_empty(&mut self, key: &str, bytes: &[u8]) -> Result<(), Error> {
+        if bytes.is_empty() {
+            Ok(())
+        } else {
+            self.text(key, bytes)
+        }
+    }
+
+    fn texts(&mut self, key: &str, all: &[Vec<u8>]) -> Result<(), Error> {
+        let all: Vec<_> = all.iter().map(|bytes| encode(bytes)).collect();
+        self.put(key, &all)
+    }
+
+    fn path(&mut self, key: &str, path: &Path) -> Result<(), Error> {
+        self.text(key, path.as_os_str().as_encoded_bytes())
+    }
+
+    fn paths(&mut self, key: &str, paths: &[impl AsRef<Path>]) -> Result<(), Error> {
+        let all: Vec<_> = paths
+            .iter()
+            .map(|path| encode(path.as_ref().as_os_str().as_encoded_bytes()))
+            .collect();
+        self.put(key, &all)
+    }
+
+    fn ruling(&mut self, ruling: &Ruling, default: &str) -> Result<(), Error> {
+        self.put("opensafe.verdict", verdict(ruling.verdict))?;
+        self.put("opensafe.enforced", &ruling.enforced)?;
+        let rule = ruling.rule.as_ref().map_or(default, |rule| &rule.0);
+        self.put("opensafe.rule.id", rule)?;
+        self.put("opensafe.reason", &ruling.reason)?;
+        self.put("opensafe.severity", &ruling.severity)?;
+        if ruling.enforced && ruling.verdict == Verdict::Deny {
+            self.put("opensafe.denied_by", "opensafe")?;
+            self.put("error.type", "EACCES")?;
+        }
+        Ok(())
+    }
+
+    fn process(&mut self, process: &Process) -> Result<(), Error> {
+        self.put("process.pid", &process.pid)?;
+        self.put("process.parent_pid", &process.parent_pid)?;
+        self.put("process.user.id", &process.uid)?;
+        self.text_unless_empty("process.executable.path", &process.executable)?;
+        self.text("opensafe.process.comm", &process.comm)?;
+        self.texts("opensafe.process.ancestors", &process.ancestors)?;
+        self.some("container.id", process.container_id.as_ref())
+    }
+
+    fn peer(&mut self, peer: &Peer) -> Result<(), Error> {
+        match peer {
+            Peer::Ip(address, port) => {
+                self.put("network.peer.address", address)?;
+                self.put("network.peer.port", port)?;
+                let kind = match address {
+                    IpAddr::V4(_) => "ipv4",
+                    IpAddr::V6(_) => "ipv6",
+                };
+                self.put("network.type", kind)
+            }
+            Peer::UnixPath(path) => self.text("network.peer.address", path),
+            Peer::UnixAbstract(name) => {
+                self.text("network.peer.address", &[b"@", name.as_slice()].concat())
+            }
+            Peer::Family(name) => self.put("opensafe.network.family", name),
+        }
+    }
+
+    fn losses(&mut self, losses: &Losses) -> Result<(), Error> {
+        self.put("opensafe.loss.seen", &losses.seen)?;
+        self.put("opensafe.loss.sent", &losses.sent)?;
+        self.put("opensafe.loss.ring_full", &losses.ring_full)?;
+        self.put("opensafe.loss.no_scratch", &losses.no_scratch)?;
+        self.put("opensafe.loss.queue_full", &losses.queue_full)?;
+        self.put("opensafe.loss.malformed", &losses.malformed)?;
+        self.put("opensafe.loss.record_failed", &losses.record_failed)
+    }
+}
+
+/// JSON that every reader takes for one line, and that is harmless on a terminal: characters that
+/// end a line somewhere, that a terminal acts on or that nobody sees are written `\uHHHH`.
+#[derive(Clone)]
+struct OneLine;
+
+impl Formatter for OneLine {
+    fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        let mut rest = fragment;
+        while let Some((at, hidden)) = rest.char_indices().find(|(_, c)| is_hidden(*c)) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            for unit in hidden.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+            rest = &rest[at + hidden.len_utf8()..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}

@@ -1,0 +1,412 @@
+//! What a run shows a person on stderr: its start, its denials, its end.
+
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anstyle::{AnsiColor, Style};
+
+use super::{
+    fold::{Due, Fold, Group, Kind},
+    screen::Screen,
+    text::{printable, printable_path},
+};
+use crate::{
+    enforcement::{Enforcement, Level},
+    enrich::{Action, Enriched, Peer, Process, Ruling},
+    rules::Severity,
+    run::{Mode, RunEnd, RunStart, lost},
+};
+use opensafe_common::verdict::{Access, Verdict};
+
+/// Columns that an operation and its object take before `by`.
+const OPERATION: usize = 34;
+
+/// Columns that a process and its ancestors take before `rule`.
+const WHO: usize = 32;
+
+/// Ancestors that are shown.
+const ANCESTORS: usize = 4;
+
+/// Shows a run's lines.
+#[derive(Debug)]
+pub struct Terminal<O> {
+    screen: O,
+    home: PathBuf,
+    styles: Styles,
+    fold: Fold<Denial>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Styles {
+    denied: Style,
+    would: Style,
+    object: Style,
+}
+
+impl<O: Screen> Terminal<O> {
+    /// Shows on `screen`, with `~` for `home`, in colour or not.
+    pub fn new(screen: O, home: &Path, colour: bool) -> Self {
+        let styles = if colour {
+            Styles {
+                denied: AnsiColor::Red.on_default().bold(),
+                would: AnsiColor::Yellow.on_default().bold(),
+                object: Style::new().bold(),
+            }
+        } else {
+            Styles::default()
+        };
+        Self {
+            screen,
+            home: home.to_owned(),
+            styles,
+            fold: Fold::default(),
+        }
+    }
+
+    /// Shows that a run starts.
+    pub fn started(&mut self, run: &RunStart) {
+        let mut text = format!(
+            "opensafe: run {} · policy {} · ",
+            run.id,
+            printable(run.policy.revision.as_bytes())
+        );
+        if run.mode == Mode::Observe {
+            text.push_str("observing: what the policy forbids is recorded, not denied\n");
+        } else {
+            text.push_str(&enforced(&run.enforcement, &run.host.kernel));
+        }
+        self.screen.show(&text);
+    }
+
+    /// Shows a denial, or counts it; shows nothing of other events.
+    pub fn event(&mut self, event: &Enriched, now: Instant) {
+        let Some(denial) = Denial::of(event, &self.home) else {
+            return;
+        };
+        let important = denial.severity >= Severity::High;
+        if self.fold.see(denial.kind(event), &denial, important, now) {
+            let line = self.line(&denial, &denial.object, "");
+            self.screen.show(&line);
+        }
+    }
+
+    /// Shows counts that are due, and what waits.
+    pub fn tick(&mut self, now: Instant) {
+        let due = self.fold.due(now);
+        self.counts(due);
+        self.screen.settle();
+    }
+
+    /// Shows a sentence.
+    pub fn notice(&mut self, sentence: &str) {
+        self.screen
+            .show(&format!("opensafe: {}\n", printable(sentence.as_bytes())));
+    }
+
+    /// Shows that a run has ended and what it did.
+    pub fn ended(&mut self, run: &RunStart, end: &RunEnd, record: &Path) {
+        let rest = self.fold.finish(Instant::now());
+        self.counts(rest);
+        let text = summary(run, end, record, &self.home);
+        self.screen.show(&text);
+        self.screen.finish();
+    }
+
+    fn counts(&mut self, due: Vec<Due<Denial>>) {
+        for due in due {
+            let line = match due {
+                Due::Again { first, times } => {
+                    let times = format!(", {times} times");
+                    self.line(&first, &first.object, &times)
+                }
+                Due::Others { first, times } => {
+                    let object = format!("{times} times at other objects");
+                    self.line(&first, &object, "")
+                }
+            };
+            self.screen.show(&line);
+        }
+    }
+
+    fn line(&self, denial: &Denial, object: &str, times: &str) -> String {
+        let Styles {
+            denied,
+            would,
+            object: bold,
+        } = self.styles;
+        let (word, style) = if denial.enforced {
+            ("denied", denied)
+        } else {
+            ("would deny", would)
+        };
+        let operation = denial.operation;
+        let width = operation.chars().count() + 1 + object.chars().count();
+        let pad = OPERATION.saturating_sub(width);
+        let who_pad = WHO.saturating_sub(denial.who.chars().count());
+        let mut line = format!(
+            "opensafe: {style}{word}{style:#}  {operation} {bold}{object}{bold:#}{:pad$}  by {}{:who_pad$}  rule {}",
+            "", denial.who, "", denial.rule
+        );
+        if times.is_empty() && !denial.reason.is_empty() {
+            let _ = write!(line, ": {}", denial.reason);
+        }
+        line.push_str(times);
+        line.push('\n');
+        line
+    }
+}
+
+/// A denial, in words that a terminal can be given.
+#[derive(Clone, Debug)]
+struct Denial {
+    enforced: bool,
+    operation: &'static str,
+    object: String,
+    who: String,
+    rule: String,
+    reason: String,
+    severity: Severity,
+}
+
+impl Denial {
+    fn of(event: &Enriched, home: &Path) -> Option<Self> {
+        let (ruling, operation, object, default) = match &event.action {
+            Action::Exec { ruling, path, .. } => (
+                ruling,
+                "exec",
+                printable_path(path, home).into_owned(),
+                "defaults.exec",
+            ),
+            Action::File {
+                ruling,
+                path,
+                access,
+                ..
+            } => (
+                ruling,
+                access_word(*access),
+                printable_path(path, home).into_owned(),
+                "defaults.file",
+            ),
+            Action::Connect { ruling, peer, .. } => {
+                (ruling, "connect", peer_text(peer), "defaults.connect")
+            }
+            Action::Exit { .. } => return None,
+        };
+        let Ruling {
+            verdict: Verdict::Deny,
+            enforced,
+            ref rule,
+            severity,
+            ref reason,
+        } = *ruling
+        else {
+            return None;
+        };
+        let rule = rule.as_ref().map_or(default, |rule| &rule.0);
+        Some(Self {
+            enforced,
+            operation,
+            object,
+            who: who(&event.process),
+            rule: printable(rule.as_bytes()).into_owned(),
+            reason: printable(reason.as_bytes()).into_owned(),
+            severity,
+        })
+    }
+
+    fn kind(&self, event: &Enriched) -> Kind {
+        Kind {
+            group: Group {
+                program: event.process.executable.clone(),
+                operation: self.operation,
+                rule: self.rule.clone(),
+            },
+            object: self.object.clone(),
+        }
+    }
+}
+
+/// One word for what was done to a file.
+#[must_use]
+pub fn access_word(access: Access) -> &'static str {
+    if access.contains(Access::CREATE) {
+        "create"
+    } else if access.contains(Access::READ.union(Access::WRITE)) {
+        "read+write"
+    } else if access.contains(Access::WRITE) {
+        "write"
+    } else {
+        "read"
+    }
+}
+
+/// A peer, as policies write it.
+#[must_use]
+pub fn peer_text(peer: &Peer) -> String {
+    match peer {
+        Peer::Ip(address, 0) => address.to_string(),
+        Peer::Ip(address, port) => std::net::SocketAddr::new(*address, *port).to_string(),
+        Peer::UnixPath(path) => format!("unix:{}", printable(path)),
+        Peer::UnixAbstract(name) => format!("unix:@{}", printable(name)),
+        Peer::Family(name) => printable(name.as_bytes()).into_owned(),
+    }
+}
+
+/// `python3 (4711) ← bash ← agent`.
+fn who(process: &Process) -> String {
+    let name = process
+        .executable
+        .rsplit(|byte| *byte == b'/')
+        .next()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(&process.comm);
+    let mut who = format!("{} ({})", printable(name), process.pid.0);
+    for ancestor in process.ancestors.iter().take(ANCESTORS) {
+        let _ = write!(who, " ← {}", printable(ancestor));
+    }
+    if process.ancestors.len() > ANCESTORS {
+        who.push_str(" ← …");
+    }
+    who
+}
+
+/// `enforced: connect (kernel 6.18.44, cgroup hooks)` and, on a second line, what is not.
+fn enforced(enforcement: &Enforcement, kernel: &str) -> String {
+    let named = |level: Level| {
+        enforcement
+            .operations()
+            .iter()
+            .filter(|(_, operation)| operation.level == level)
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let mut mechanisms: Vec<&str> = Vec::new();
+    for (_, operation) in enforcement.operations() {
+        if !operation.by.is_empty() && !mechanisms.contains(&operation.by.as_str()) {
+            mechanisms.push(&operation.by);
+        }
+    }
+    let (full, partial, none) = (
+        named(Level::Full),
+        named(Level::Partial),
+        named(Level::None),
+    );
+    let mut text = if full.is_empty() {
+        "enforced: nothing fully".to_owned()
+    } else {
+        format!("enforced: {full}")
+    };
+    let _ = write!(text, " (kernel {}", printable(kernel.as_bytes()));
+    if !mechanisms.is_empty() {
+        let _ = write!(text, ", {}", mechanisms.join(" and "));
+    }
+    text.push_str(")\n");
+    let lacking: Vec<String> = [("partly enforced", partial), ("not enforced", none)]
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(words, names)| format!("{words}: {names}"))
+        .collect();
+    if !lacking.is_empty() {
+        let _ = writeln!(
+            text,
+            "          {} · why: opensafe doctor",
+            lacking.join(" · ")
+        );
+    }
+    text
+}
+
+/// The lines at a run's end.
+fn summary(run: &RunStart, end: &RunEnd, record: &Path, home: &Path) -> String {
+    let ended = end.status.map_or_else(
+        || "the command never ran".to_owned(),
+        |status| status.to_string(),
+    );
+    let mut text = format!(
+        "opensafe: run {} ended after {}, {ended}\n",
+        run.id,
+        duration(end.duration)
+    );
+    let (counts, touched) = (end.counts, end.touched);
+    let ran = counts.exec.allow + counts.exec.audit;
+    let attempts = counts.denials();
+    let mut facts = vec![
+        if ran > touched.programs {
+            format!("{} ({} different)", some(ran, "program"), touched.programs)
+        } else {
+            some(ran, "program")
+        },
+        format!(
+            "{} read, {} written",
+            some(touched.files_read, "file"),
+            touched.files_written
+        ),
+        some(touched.destinations, "destination"),
+    ];
+    let denial = if run.mode == Mode::Observe {
+        "would-be denial"
+    } else {
+        "denial"
+    };
+    facts.push(if attempts > touched.denials {
+        format!(
+            "{} ({})",
+            some(touched.denials, denial),
+            some(attempts, "attempt")
+        )
+    } else {
+        some(attempts, denial)
+    });
+    facts.push(format!("{} lost", some(lost(&end.losses), "event")));
+    let _ = writeln!(text, "          {}", facts.join(" · "));
+
+    let record = printable_path(record.as_os_str().as_encoded_bytes(), home);
+    let mut left = vec![match end.losses.record_failed {
+        0 => format!("record {record}"),
+        failed => format!(
+            "record {record}, incomplete: {} could not be written",
+            some(failed, "event")
+        ),
+    }];
+    if end.cleanup.killed > 0 {
+        left.push(format!(
+            "{} outlived the command, killed",
+            some_with(end.cleanup.killed, "process", "processes")
+        ));
+    }
+    left.push(match &end.cleanup.cgroup_left {
+        None => "cgroup removed".to_owned(),
+        Some(why) => format!("cgroup not removed: {}", printable(why.as_bytes())),
+    });
+    let _ = writeln!(text, "          {}", left.join(" · "));
+    if attempts > 0 {
+        let _ = writeln!(text, "          why: opensafe events {} --denied", run.id);
+    }
+    text
+}
+
+/// `3 files`.
+fn some(count: u64, thing: &str) -> String {
+    some_with(count, thing, &format!("{thing}s"))
+}
+
+fn some_with(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// `0.4 s`, `41 s`, `3 min 5 s`, `2 h 40 min`.
+#[must_use]
+pub fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..10 => format!("{:.1} s", duration.as_secs_f64()),
+        10..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}

@@ -18,4 +18,5 @@ exec unshare --mount --propagation private sh -eu -c '
 	findmnt -rno TARGET | grep "^$1/" | sort -r | while read -r target; do umount -l "$target"; done
 	for cache in var/lib/apt/lists var/cache; do mount -t tmpfs -o mode=755 none "$1/$cache"; done
 	mkfs.ext4 -q -F -m 0 -O ^has_journal,^resize_inode -E lazy_itable_init=0,root_owner=0:0 -L root -d "$1" "$2" 6G
+	debugfs -w -R "rmdir lost+found" "$2" 2>/dev/null
 ' sh "$root" "$image"

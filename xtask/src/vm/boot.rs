@@ -8,7 +8,7 @@ use std::{
     io::{self, BufRead as _, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -25,6 +25,8 @@ use crate::{
 const INIT: &[u8] = include_bytes!("../../guest/init");
 /// The exit status of what took too long, as in timeout(1).
 const TOO_LONG: u8 = 124;
+/// The exit status of what wrote where nobody reads: 128 + SIGPIPE.
+const UNREAD: u8 = 141;
 /// How often a boot is repeated that ended in the panic which emulation brings about now and then.
 const BOOTS: u32 = 4;
 /// A guest under KVM that answers does so in a second or two.
@@ -218,15 +220,19 @@ impl Run {
         let child = qemu.spawn().context("qemu-system-x86_64")?;
         // It holds the pipes' other ends, which qemu alone should.
         drop(qemu);
-        let late = thread::scope(|scope| {
-            let out = scope.spawn(|| carry(from_out, &mut io::stdout(), &guest.show));
-            let err = scope.spawn(|| carry(from_err, &mut io::stderr(), &guest.show));
-            let late = wait(child, guest.timeout);
-            if let Ok(Ok(bytes)) = out.join() {
-                *kept = bytes;
-            }
+        let unread = AtomicBool::new(false);
+        let carried = |carried: Result<Vec<u8>>| {
+            carried
+                .inspect_err(|_| unread.store(true, Ordering::Relaxed))
+                .unwrap_or_default()
+        };
+        let stopped = thread::scope(|scope| {
+            let out = scope.spawn(|| carried(carry(from_out, &mut io::stdout(), &guest.show)));
+            let err = scope.spawn(|| carried(carry(from_err, &mut io::stderr(), &guest.show)));
+            let stopped = wait(child, guest.timeout, &unread);
+            *kept = out.join().unwrap_or_default();
             let _ = err.join();
-            late
+            stopped
         })?;
         let status = fs::read_to_string(self.file("status")).unwrap_or_default();
         if let Some(status) = status.lines().find_map(|line| line.strip_prefix("exit ")) {
@@ -237,8 +243,10 @@ impl Run {
                     .with_context(|| format!("exit status {status}"))?,
             ));
         }
-        if late {
-            return Ok(End::TooLong);
+        match stopped {
+            Some(Stopped::TooLong) => return Ok(End::TooLong),
+            Some(Stopped::Unread) => return Ok(End::Exited(UNREAD)),
+            None => {}
         }
         let said = fs::read_to_string(self.file("qemu")).unwrap_or_default();
         if !said.is_empty() {
@@ -395,18 +403,30 @@ fn quoted(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")
 }
 
-/// Waits for qemu's end; true if it had to be stopped.
-fn wait(mut child: Child, at_most: Duration) -> Result<bool> {
+/// Why qemu was stopped.
+enum Stopped {
+    TooLong,
+    /// Nobody reads its output any more.
+    Unread,
+}
+
+/// Waits for qemu's end, and stops it if there is a reason to.
+fn wait(mut child: Child, at_most: Duration, unread: &AtomicBool) -> Result<Option<Stopped>> {
     let deadline = Instant::now() + at_most;
     while child.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            return Ok(true);
-        }
-        thread::sleep(Duration::from_millis(10));
+        let reason = if unread.load(Ordering::Relaxed) {
+            Stopped::Unread
+        } else if Instant::now() > deadline {
+            Stopped::TooLong
+        } else {
+            thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        child.kill()?;
+        child.wait()?;
+        return Ok(Some(reason));
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// Brings a guest's stream here; gives back what was not shown as it is.
@@ -503,7 +523,11 @@ fn kvm_answers(kernel: &Kernel) -> Result<bool> {
     qemu.stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    wait(qemu.spawn().context("qemu-system-x86_64")?, KVM_ANSWERS_IN)?;
+    wait(
+        qemu.spawn().context("qemu-system-x86_64")?,
+        KVM_ANSWERS_IN,
+        &AtomicBool::new(false),
+    )?;
     let said = fs::read(&console).unwrap_or_default();
     let answer = String::from_utf8_lossy(&said).contains("opensafe-probe-answered");
     say(if answer {

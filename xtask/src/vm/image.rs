@@ -41,7 +41,14 @@ pub(super) fn ext4(directory: &Path, image: &Path) -> Result<()> {
             .arg(image),
     )
     .with_context(|| format!("an image of {}", directory.display()))?;
-    Ok(())
+    // What is in the image is what is in the directory.
+    let debugfs = find("debugfs").context("debugfs is missing")?;
+    quietly(
+        Command::new(debugfs)
+            .args(["-w", "-R", "rmdir lost+found"])
+            .arg(image),
+    )
+    .map(drop)
 }
 
 #[derive(Default)]

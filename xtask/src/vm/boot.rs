@@ -350,7 +350,7 @@ impl Run {
         fs::create_dir_all(out).with_context(|| out.display().to_string())?;
         quietly(
             Command::new("tar")
-                .args(["--no-same-owner", "-xf"])
+                .args(["--no-same-owner", "--no-overwrite-dir", "-xf"])
                 .arg(results)
                 .arg("-C")
                 .arg(out),

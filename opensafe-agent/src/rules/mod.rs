@@ -4,8 +4,11 @@
 //! ([`RuleSet::decide_path`], [`RuleSet::decide_peer`]). The kernel's tables are compiled from it, and
 //! a record's rule ids are found with it.
 
+mod decide;
 pub mod glob;
 pub mod peer;
+
+pub use decide::Decided;
 
 use opensafe_common::verdict::{Access, Verdict};
 
@@ -16,6 +19,12 @@ use peer::{AbstractGlob, IpPrefix, PortRange, Protocol};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct RuleId(pub String);
+
+impl std::fmt::Display for RuleId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// How much a match matters to a person; no influence on the verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -30,6 +39,35 @@ pub enum Severity {
     Critical,
 }
 
+impl Severity {
+    /// Every severity, rising.
+    pub const ALL: [Self; 5] = [
+        Self::Info,
+        Self::Low,
+        Self::Medium,
+        Self::High,
+        Self::Critical,
+    ];
+
+    /// As a policy names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+impl std::fmt::Display for Severity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Where in a policy's source a rule seems to come from.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Origin {
@@ -37,6 +75,12 @@ pub struct Origin {
     pub file: String,
     /// Line, from 1.
     pub line: u32,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
 }
 
 /// One rule.

@@ -15,4 +15,5 @@ pub mod event;
 pub mod rules;
 pub mod run;
 pub mod sink;
+pub mod tables;
 pub mod view;

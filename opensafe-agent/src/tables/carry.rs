@@ -1,0 +1,197 @@
+//! Carrying a glob over: from the name that a rule uses to the bytes that the kernel reads.
+//!
+//! A rule says `/mnt/data/**/*.key`; `/mnt` is a mount of a superblock's directory `/export`. What the
+//! mount point leaves of the glob, `/data/**/*.key`, placed behind the mounted directory is what the
+//! kernel has to look for in that superblock: `/export/data/**/*.key`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regex_syntax::utf8::Utf8Sequences;
+
+use crate::rules::glob::{Component, Token, tokens_match};
+
+use super::pattern::{Atom, ByteSet};
+
+/// Names that one glob may have through links. A chain is as long as the kernel's own limit of 40 at
+/// most; more come only from links that go in circles.
+const MAX_NAMES: usize = 64;
+
+/// The alternative, and what else it is called when links in its leading part are followed. Every
+/// leading part that is a link counts, not only the longest: `/bin/sh` is a link at `/usr/bin/sh`,
+/// and whoever may not write the one may not replace the other.
+pub(super) fn through_links(
+    alternative: &[Component],
+    links: &BTreeMap<Vec<u8>, Vec<u8>>,
+) -> Vec<Vec<Component>> {
+    let mut names = vec![alternative.to_vec()];
+    let mut at = 0;
+    while at < names.len() {
+        let name = names[at].clone();
+        let mut prefix = Vec::new();
+        for (depth, component) in name.iter().enumerate() {
+            let Some(literal) = component.literal() else {
+                break;
+            };
+            prefix.push(b'/');
+            prefix.extend_from_slice(literal);
+            if let Some(target) = links.get(&prefix) {
+                let renamed: Vec<Component> = components(target)
+                    .map(|name| Component::Name(vec![Token::Literal(name.to_vec())]))
+                    .chain(name[depth + 1..].iter().cloned())
+                    .collect();
+                if names.len() < MAX_NAMES && !names.contains(&renamed) {
+                    names.push(renamed);
+                }
+            }
+        }
+        at += 1;
+    }
+    names
+}
+
+/// What is left of the alternative below `directory`: nothing if it names nothing there, several if a
+/// `**` may stop at several places. What one of them covers already is left out.
+pub(super) fn below<'a>(alternative: &'a [Component], directory: &[u8]) -> Vec<&'a [Component]> {
+    let mut places = BTreeSet::from([0]);
+    for name in components(directory) {
+        let mut reached = BTreeSet::new();
+        for mut place in places {
+            // `**` takes the name and stays, or takes none and leaves it to what follows.
+            while let Some(Component::AnyDepth) = alternative.get(place) {
+                reached.insert(place);
+                place += 1;
+            }
+            if let Some(Component::Name(tokens)) = alternative.get(place)
+                && tokens_match(tokens, name)
+            {
+                reached.insert(place + 1);
+            }
+        }
+        places = reached;
+    }
+    places
+        .into_iter()
+        .map(|place| &alternative[place..])
+        .collect()
+}
+
+/// The pattern for what lies at `rest` below the superblock's directory `root`.
+pub(super) fn path_atoms(root: &[u8], rest: &[Component]) -> Vec<Atom> {
+    let mut atoms: Vec<Atom> = root_atoms(root);
+    for component in rest {
+        match component {
+            Component::AnyDepth if atoms.last() == Some(&Atom::Deep) => {}
+            Component::AnyDepth => atoms.push(Atom::Deep),
+            Component::Name(tokens) => {
+                atoms.push(Atom::Byte(b'/'));
+                atoms.extend(name_atoms(tokens));
+            }
+        }
+    }
+    atoms
+}
+
+/// The pattern for the superblock's directory `root` itself.
+pub(super) fn root_atoms(root: &[u8]) -> Vec<Atom> {
+    let mut atoms = Vec::new();
+    for name in components(root) {
+        atoms.push(Atom::Byte(b'/'));
+        atoms.extend(name.iter().copied().map(Atom::Byte));
+    }
+    atoms
+}
+
+/// Whether the pattern can begin anywhere below some directory, so that it belongs to the automaton of
+/// its kind: a `**` at the end only says "and everything below".
+pub(super) fn floats(rest: &[Component]) -> bool {
+    let inner = rest
+        .iter()
+        .rposition(|component| *component != Component::AnyDepth)
+        .unwrap_or(0);
+    rest[..inner].contains(&Component::AnyDepth)
+}
+
+/// The pattern of an abstract socket's name.
+pub(super) fn abstract_atoms(tokens: &[Token]) -> Vec<Atom> {
+    atoms(tokens, ByteSet::ANY)
+}
+
+/// The names in a path, without what lies between them.
+pub(super) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty())
+}
+
+fn name_atoms(tokens: &[Token]) -> Vec<Atom> {
+    atoms(tokens, ByteSet::NO_SLASH)
+}
+
+fn atoms(tokens: &[Token], any: ByteSet) -> Vec<Atom> {
+    let slash = any.contains(b'/');
+    let mut atoms = Vec::new();
+    for token in tokens {
+        match token {
+            Token::Literal(bytes) => atoms.extend(bytes.iter().copied().map(Atom::Byte)),
+            Token::Star if atoms.last() == Some(&Atom::Star(any)) => {}
+            Token::Star => atoms.push(Atom::Star(any)),
+            Token::AnyChar => atoms.push(chars(&[], true, slash)),
+            Token::Class { negated, ranges } => atoms.push(chars(ranges, *negated, slash)),
+        }
+    }
+    atoms
+}
+
+/// One character in, or not in, the ranges; if not in, a byte that belongs to no character counts as one too.
+fn chars(ranges: &[(char, char)], negated: bool, slash: bool) -> Atom {
+    // Characters by number, so that the surrogates' gap needs no care: nothing in it has a sequence.
+    let mut inside: Vec<(u32, u32)> = ranges
+        .iter()
+        .map(|&(first, last)| (u32::from(first), u32::from(last)))
+        .filter(|(first, last)| first <= last)
+        .collect();
+    if negated {
+        inside = complement(inside);
+    }
+    if !slash {
+        let slash = u32::from('/');
+        let mut outside = complement(inside);
+        outside.push((slash, slash));
+        inside = complement(outside);
+    }
+    let mut sequences: Vec<Vec<(u8, u8)>> = Vec::new();
+    for (first, last) in inside {
+        // A surrogate is no character: round inwards.
+        let first = (first..=last).find_map(char::from_u32);
+        let last = (0..=last).rev().find_map(char::from_u32);
+        if let (Some(first), Some(last)) = (first, last) {
+            sequences.extend(Utf8Sequences::new(first, last).map(|sequence| {
+                sequence
+                    .as_slice()
+                    .iter()
+                    .map(|range| (range.start, range.end))
+                    .collect()
+            }));
+        }
+    }
+    if negated {
+        sequences.push(vec![(0x80, 0xff)]);
+    }
+    Atom::Char(sequences)
+}
+
+/// The numbers of characters that are in none of the ranges, ascending.
+fn complement(mut ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    ranges.sort_unstable();
+    let mut free = 0;
+    let mut outside = Vec::new();
+    for (first, last) in ranges {
+        if first > free {
+            outside.push((free, first - 1));
+        }
+        free = free.max(last + 1);
+    }
+    if free <= u32::from(char::MAX) {
+        outside.push((free, u32::from(char::MAX)));
+    }
+    outside
+}

@@ -1,0 +1,85 @@
+//! The look-ups as the kernel makes them, over an arena and maps in which another policy may lie before.
+
+use opensafe_common::tables::{DEAD, DEAD_CELLS, Start};
+use opensafe_common::verdict::{Verdict, Word};
+
+use crate::tables::{SuperblockId, Tables};
+
+/// One policy installed behind `before` cells of others.
+pub(super) struct Kernel<'a> {
+    arena: Vec<u32>,
+    base: u32,
+    tables: &'a Tables,
+}
+
+impl<'a> Kernel<'a> {
+    pub(super) fn install(tables: &'a Tables, before: usize) -> Self {
+        let mut arena = vec![0; DEAD_CELLS];
+        arena.extend(std::iter::repeat_n(u32::MAX, before));
+        let base = u32::try_from(arena.len()).unwrap();
+        arena.extend(tables.relocate(base));
+        Self {
+            arena,
+            base,
+            tables,
+        }
+    }
+
+    /// What holds for the object at `path` in a superblock.
+    pub(super) fn path(&self, id: SuperblockId, path: &[u8]) -> Word {
+        let entry = self
+            .tables
+            .superblocks
+            .iter()
+            .find(|(other, _)| *other == id);
+        match entry {
+            Some((_, start)) => self.walk(*start, path),
+            None => Word::NONE.or_else(self.tables.nameless),
+        }
+    }
+
+    pub(super) fn abstract_name(&self, name: &[u8]) -> Word {
+        self.walk(self.tables.abstract_names, name)
+    }
+
+    fn walk(&self, start: Start, bytes: &[u8]) -> Word {
+        let start = Tables::relocate_start(start, self.base);
+        let mut word = Word::NONE;
+        for mut state in [start.anchored, start.floating] {
+            for byte in bytes {
+                let class = self.tables.classes[usize::from(*byte)];
+                state = self.arena[state as usize + 2 + usize::from(class)];
+                assert!(state == DEAD || state >= self.base);
+            }
+            let row = &self.arena[state as usize..];
+            word = word.merge(Word::from_cells(row[0], row[1]));
+        }
+        let fallback = if word.flags & Word::NAMED == 0 {
+            self.tables.nameless
+        } else {
+            self.tables.default
+        };
+        word.or_else(fallback)
+    }
+
+    pub(super) fn peer(&self, address: u128, transport: u16, port: u16) -> Verdict {
+        let net = self
+            .tables
+            .nets
+            .iter()
+            .filter(|net| {
+                let differs = u128::from_be_bytes(net.address) ^ address;
+                differs.leading_zeros() >= u32::from(net.bits)
+            })
+            .max_by_key(|net| net.bits)
+            .unwrap();
+        self.tables
+            .ports
+            .iter()
+            .filter(|entry| entry.class == net.class && entry.transport == transport)
+            .filter(|entry| (entry.port ^ port).leading_zeros() >= u32::from(entry.bits))
+            .max_by_key(|entry| entry.bits)
+            .unwrap()
+            .verdict
+    }
+}

@@ -220,8 +220,8 @@ impl fmt::Display for Status {
         match *self {
             Self::Code(code) => write!(f, "exit status {code}"),
             Self::Signal(signal) => match nix::sys::signal::Signal::try_from(signal) {
-                Ok(known) => write!(f, "ended by {known}"),
-                Err(_) => write!(f, "ended by signal {signal}"),
+                Ok(known) => write!(f, "killed by {known}"),
+                Err(_) => write!(f, "killed by signal {signal}"),
             },
         }
     }

@@ -171,3 +171,8 @@ fn show_json<O: Screen>(
         screen.show(&String::from_utf8_lossy(&out));
     }
 }
+
+#[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@
 
 pub mod file;
 pub mod line;
+pub mod place;
 pub mod read;
 
 use std::{
@@ -267,3 +268,6 @@ fn is_denial(event: &Enriched) -> bool {
         Action::Exit { .. } => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

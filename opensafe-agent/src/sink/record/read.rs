@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
 
@@ -214,6 +214,39 @@ impl<R: BufRead> Iterator for Lines<R> {
             };
         }
     }
+}
+
+/// When the run of the record at `path` began; 0 if that cannot be found out.
+pub(super) fn begun(path: &Path) -> u64 {
+    read(path).map_or(0, |lines| lines.start().map_or(0, Line::time))
+}
+
+/// Bytes from the end of a record within which its last line begins.
+const LAST_LINE: u64 = 64 << 10;
+
+/// The last line of the record at `path`, without reading those before it; `None` if it is not whole.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn last(path: &Path) -> Result<Option<Line>, ReadError> {
+    let failed = |source| ReadError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LAST_LINE)))
+        .map_err(failed)?;
+    let mut tail = Vec::new();
+    file.read_to_end(&mut tail).map_err(failed)?;
+    if tail.pop() != Some(b'\n') {
+        return Ok(None);
+    }
+    let from = tail.iter().rposition(|byte| *byte == b'\n');
+    let raw = tail.split_off(from.map_or(0, |newline| newline + 1));
+    Ok(serde_json::from_slice(&raw)
+        .ok()
+        .map(|fields| Line { fields, raw }))
 }
 
 /// Whether a file that begins with `start` is a record, as far as its beginning tells.

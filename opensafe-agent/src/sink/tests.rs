@@ -1,0 +1,193 @@
+use std::path::Path;
+
+use super::*;
+use crate::{
+    enrich::Action,
+    run::{Cleanup, Mode, Status},
+};
+
+const HOME: &str = "/home/me";
+
+struct Nowhere;
+
+impl Store for Nowhere {
+    fn append(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn take_back(&mut self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Store for Vec<u8> {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn take_back(&mut self, count: usize) -> io::Result<()> {
+        self.truncate(self.len() - count);
+        Ok(())
+    }
+}
+
+/// A screen whose text can still be read when the sinks are gone.
+#[derive(Clone, Default)]
+struct Shared(std::rc::Rc<std::cell::RefCell<String>>);
+
+impl Screen for Shared {
+    fn show(&mut self, line: &str) {
+        self.0.borrow_mut().push_str(line);
+    }
+}
+
+/// What a run with `events` shows.
+fn shown<S: Store>(
+    run: &RunStart,
+    events: &[Enriched],
+    ending: Ending,
+    store: S,
+    show: impl FnOnce(Shared) -> Show<Shared>,
+) -> String {
+    let path = Path::new("/home/me/.local/state/opensafe/runs/7f3k2aaa.jsonl");
+    let record = Record::to_store(run.id.clone(), path, store);
+    let screen = Shared::default();
+    let mut sinks = Sinks::start(run.clone(), record, show(screen.clone()));
+    for event in events {
+        sinks.write(event);
+    }
+    sinks.tick();
+    sinks.end(ending);
+    screen.0.take()
+}
+
+fn lines(screen: Shared) -> Show<Shared> {
+    Show::Lines(Terminal::new(screen, Path::new(HOME), false))
+}
+
+#[test]
+fn a_run_shows_its_start_its_denials_and_its_end() {
+    let shown = shown(
+        &samples::start(),
+        &samples::events(),
+        samples::ending(),
+        Vec::new(),
+        lines,
+    );
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn on_a_terminal_words_are_coloured() {
+    let shown = shown(
+        &samples::start(),
+        &samples::events()[2..3],
+        samples::ending(),
+        Vec::new(),
+        |screen| Show::Lines(Terminal::new(screen, Path::new(HOME), true)),
+    );
+    insta::assert_snapshot!(shown.replace('\x1b', "␛"));
+}
+
+#[test]
+fn no_name_reaches_a_terminal_as_anything_but_a_name() {
+    let events = samples::nasty();
+    let mut run = samples::start();
+    run.policy.revision = "evil\x1b[2J\n@1".into();
+    let shown = shown(&run, &events, samples::ending(), Vec::new(), lines);
+    assert!(!shown.chars().any(|c| c != '\n' && text::is_hidden(c)));
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn an_observed_run_says_what_would_be_denied() {
+    let mut run = samples::start();
+    run.mode = Mode::Observe;
+    let mut events = samples::events();
+    for event in &mut events {
+        if let Action::Exec { ruling, .. }
+        | Action::File { ruling, .. }
+        | Action::Connect { ruling, .. } = &mut event.action
+        {
+            ruling.enforced = false;
+        }
+    }
+    let shown = shown(&run, &events[2..4], samples::ending(), Vec::new(), lines);
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn a_host_that_lacks_something_is_said_to_at_the_start() {
+    let mut run = samples::start();
+    run.partial = true;
+    run.enforcement = samples::partly();
+    let shown = shown(&run, &[], samples::ending(), Vec::new(), lines);
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn an_end_with_trouble_says_so() {
+    let mut ending = samples::ending();
+    ending.status = Some(Status::Signal(9));
+    ending.losses.seen = 15;
+    ending.losses.ring_full = 3;
+    ending.cleanup = Cleanup {
+        killed: 2,
+        cgroup_left: Some("Device or resource busy".into()),
+    };
+    let shown = shown(
+        &samples::start(),
+        &samples::events()[2..3],
+        ending,
+        Nowhere,
+        lines,
+    );
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn quiet_shows_nothing_but_that_the_record_cannot_be_written() {
+    let quiet = |screen| Show::Nothing(Terminal::new(screen, Path::new(HOME), false));
+    let (run, events) = (samples::start(), samples::events());
+    assert_eq!(
+        shown(&run, &events, samples::ending(), Vec::new(), quiet),
+        ""
+    );
+    let trouble = shown(&run, &events, samples::ending(), Nowhere, quiet);
+    assert_eq!(trouble.lines().count(), 1, "{trouble}");
+    assert!(
+        trouble.starts_with("opensafe: cannot write the record "),
+        "{trouble}"
+    );
+}
+
+#[test]
+fn json_shows_the_lines_of_the_record() {
+    let mut written = Vec::new();
+    let (run, events) = (samples::start(), samples::events());
+    line::start(&run, &mut written).unwrap();
+    for event in &events {
+        line::event(&run.id, event, &mut written).unwrap();
+    }
+    let shown = shown(&run, &events, samples::ending(), Vec::new(), Show::Json);
+    let (but_last, last) = shown.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(format!("{but_last}\n").as_bytes(), written);
+    assert!(last.contains(r#""opensafe.event":"run.end""#), "{last}");
+}
+
+#[test]
+fn durations_read_like_a_persons() {
+    use std::time::Duration;
+    let cases = [
+        (0.04, "0.0 s"),
+        (4.25, "4.2 s"),
+        (9.99, "10.0 s"),
+        (41.9, "41 s"),
+        (185.0, "3 min 5 s"),
+        (9600.0, "2 h 40 min"),
+    ];
+    for (seconds, text) in cases {
+        assert_eq!(terminal::duration(Duration::from_secs_f64(seconds)), text);
+    }
+}

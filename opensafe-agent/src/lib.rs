@@ -9,6 +9,7 @@
 //! person types. Only `kernel` knows aya, only `policy` knows regorus.
 #![deny(unsafe_code)]
 
+pub mod cli;
 pub mod enforcement;
 pub mod enrich;
 pub mod event;

@@ -45,10 +45,10 @@ pub trait Sink {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum SinkError {
-    #[error("cannot write the record {}: {source}", path.display())]
-    Record { path: PathBuf, source: io::Error },
+    #[error("cannot write the record {}: {cause}", path.display())]
+    Record { path: PathBuf, cause: io::Error },
     #[error("cannot put an event into a line: {0}")]
-    Line(#[from] serde_json::Error),
+    Line(serde_json::Error),
 }
 
 /// What a run shows on stderr; stdout is the command's.

@@ -206,12 +206,19 @@ impl Denial {
         else {
             return None;
         };
+        let Process {
+            executable,
+            comm,
+            pid,
+            ancestors,
+            ..
+        } = &event.process;
         let rule = rule.as_ref().map_or(default, |rule| &rule.0);
         Some(Self {
             enforced,
             operation,
             object,
-            who: who(&event.process),
+            who: who(executable, comm, u64::from(pid.0), ancestors),
             rule: printable(rule.as_bytes()).into_owned(),
             reason: printable(reason.as_bytes()).into_owned(),
             severity,
@@ -256,19 +263,16 @@ pub fn peer_text(peer: &Peer) -> String {
     }
 }
 
-/// `python3 (4711) ← bash ← agent`.
-fn who(process: &Process) -> String {
-    let name = process
-        .executable
-        .rsplit(|byte| *byte == b'/')
-        .next()
-        .filter(|name| !name.is_empty())
-        .unwrap_or(&process.comm);
-    let mut who = format!("{} ({})", printable(name), process.pid.0);
-    for ancestor in process.ancestors.iter().take(ANCESTORS) {
+/// `python3 (4711) ← bash ← agent`: the executable's name, or its `comm`, and its ancestors'.
+#[must_use]
+pub fn who(executable: &[u8], comm: &[u8], pid: u64, ancestors: &[Vec<u8>]) -> String {
+    let name = executable.rsplit(|byte| *byte == b'/').next();
+    let name = name.filter(|name| !name.is_empty()).unwrap_or(comm);
+    let mut who = format!("{} ({pid})", printable(name));
+    for ancestor in ancestors.iter().take(ANCESTORS) {
         let _ = write!(who, " ← {}", printable(ancestor));
     }
-    if process.ancestors.len() > ANCESTORS {
+    if ancestors.len() > ANCESTORS {
         who.push_str(" ← …");
     }
     who

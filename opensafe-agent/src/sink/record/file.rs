@@ -31,10 +31,10 @@ pub enum Existing {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum CreateError {
-    #[error("cannot create the directory {}: {source}", path.display())]
-    Directory { path: PathBuf, source: io::Error },
-    #[error("cannot create the record {}: {source}", path.display())]
-    File { path: PathBuf, source: io::Error },
+    #[error("cannot create the directory {}: {cause}", path.display())]
+    Directory { path: PathBuf, cause: io::Error },
+    #[error("cannot create the record {}: {cause}", path.display())]
+    File { path: PathBuf, cause: io::Error },
     #[error("cannot create the record {}: it is a symbolic link", path.display())]
     Link { path: PathBuf },
     #[error("cannot create the record {}: it exists and is no regular file", path.display())]
@@ -64,9 +64,9 @@ pub fn create(path: &Path, existing: Existing, owner: Option<Owner>) -> Result<F
             .recursive(true)
             .mode(0o700)
             .create(parent)
-            .map_err(|source| CreateError::Directory {
+            .map_err(|cause| CreateError::Directory {
                 path: parent.to_owned(),
-                source,
+                cause,
             })?;
     }
     match open(path, true) {
@@ -75,7 +75,7 @@ pub fn create(path: &Path, existing: Existing, owner: Option<Owner>) -> Result<F
         {
             replace(path)
         }
-        opened => opened.map_err(|source| failed(path, source)),
+        opened => opened.map_err(|cause| failed(path, cause)),
     }
 }
 
@@ -91,8 +91,8 @@ fn open(path: &Path, new: bool) -> io::Result<File> {
 
 /// Opens what is there and empties it, if it is a record or empty already.
 fn replace(path: &Path) -> Result<File, CreateError> {
-    let mut file = open(path, false).map_err(|source| failed(path, source))?;
-    let failed = |source| failed(path, source);
+    let mut file = open(path, false).map_err(|cause| failed(path, cause))?;
+    let failed = |cause| failed(path, cause);
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(CreateError::NotRegular { path: path.into() });
     }
@@ -108,13 +108,13 @@ fn replace(path: &Path) -> Result<File, CreateError> {
     Ok(file)
 }
 
-fn failed(path: &Path, source: io::Error) -> CreateError {
+fn failed(path: &Path, cause: io::Error) -> CreateError {
     let path = path.to_owned();
-    match source.raw_os_error() {
+    match cause.raw_os_error() {
         Some(nix::libc::ELOOP) => CreateError::Link { path },
         // A FIFO that nobody reads, a socket, a directory.
         Some(nix::libc::ENXIO | nix::libc::EISDIR) => CreateError::NotRegular { path },
-        _ => CreateError::File { path, source },
+        _ => CreateError::File { path, cause },
     }
 }
 

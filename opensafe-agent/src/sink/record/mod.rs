@@ -179,7 +179,7 @@ impl<S: Store> Record<S> {
         self.keep_after(written, torn);
         Err(SinkError::Record {
             path: self.path.clone(),
-            source: failure,
+            cause: failure,
         })
     }
 
@@ -215,9 +215,9 @@ impl<S: Store> Record<S> {
             self.failed += u64::from(event);
             return Err(error);
         }
-        if let Err(source) = make(&self.run, &mut self.pending) {
+        if let Err(cause) = make(&self.run, &mut self.pending) {
             self.failed += u64::from(event);
-            return Err(SinkError::Line(source));
+            return Err(SinkError::Line(cause));
         }
         self.pending_events.push_back(event);
         Ok(())

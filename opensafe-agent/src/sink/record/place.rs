@@ -38,8 +38,8 @@ pub enum FindError {
     NoSuch { typed: String },
     #[error("`{typed}` is the beginning of more than one run's id: {}", ids.join(", "))]
     Ambiguous { typed: String, ids: Vec<String> },
-    #[error("cannot list the records in {}: {source}", runs.display())]
-    List { runs: PathBuf, source: io::Error },
+    #[error("cannot list the records in {}: {cause}", runs.display())]
+    List { runs: PathBuf, cause: io::Error },
 }
 
 impl Invoker {
@@ -146,9 +146,9 @@ impl Invoker {
     /// If the directory cannot be listed; that it does not exist is no error.
     pub fn records(&self) -> Result<Vec<PathBuf>, FindError> {
         let runs = self.runs();
-        let failed = |source| FindError::List {
+        let failed = |cause| FindError::List {
             runs: runs.clone(),
-            source,
+            cause,
         };
         let entries = match fs::read_dir(&runs) {
             Ok(entries) => entries,

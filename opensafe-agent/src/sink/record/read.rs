@@ -14,15 +14,15 @@ use crate::sink::text::decode;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ReadError {
-    #[error("cannot read the record {}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    #[error("cannot read the record {}: {cause}", path.display())]
+    Io { path: PathBuf, cause: io::Error },
     #[error("{} is no record: {why}", path.display())]
     NotARecord { path: PathBuf, why: String },
-    #[error("record {}, line {number}: {source}", path.display())]
+    #[error("record {}, line {number}: {cause}", path.display())]
     Line {
         path: PathBuf,
         number: u64,
-        source: serde_json::Error,
+        cause: serde_json::Error,
     },
 }
 
@@ -120,9 +120,9 @@ pub struct Lines<R = BufReader<File>> {
 /// # Errors
 /// If it cannot be read or is no record.
 pub fn read(path: &Path) -> Result<Lines, ReadError> {
-    let file = File::open(path).map_err(|source| ReadError::Io {
+    let file = File::open(path).map_err(|cause| ReadError::Io {
         path: path.to_owned(),
-        source,
+        cause,
     })?;
     Lines::new(path, BufReader::with_capacity(64 << 10, file))
 }
@@ -145,8 +145,8 @@ impl<R: BufRead> Lines<R> {
                 lines.first = Some(line);
                 return Ok(lines);
             }
-            Some(Err(ReadError::Io { path, source })) => {
-                return Err(ReadError::Io { path, source });
+            Some(Err(ReadError::Io { path, cause })) => {
+                return Err(ReadError::Io { path, cause });
             }
             Some(Ok(_)) => "its first line has no `opensafe.event` of `run.start`",
             Some(Err(_)) => "its first line is no JSON object",
@@ -185,10 +185,10 @@ impl<R: BufRead> Iterator for Lines<R> {
             match self.reader.read_until(b'\n', &mut raw) {
                 Ok(0) => return None,
                 Ok(_) => {}
-                Err(source) => {
+                Err(cause) => {
                     return Some(Err(ReadError::Io {
                         path: self.path.clone(),
-                        source,
+                        cause,
                     }));
                 }
             }
@@ -206,10 +206,10 @@ impl<R: BufRead> Iterator for Lines<R> {
                     self.cut_off = true;
                     None
                 }
-                Err(source) => Some(Err(ReadError::Line {
+                Err(cause) => Some(Err(ReadError::Line {
                     path: self.path.clone(),
                     number: self.number,
-                    source,
+                    cause,
                 })),
             };
         }
@@ -229,9 +229,9 @@ const LAST_LINE: u64 = 64 << 10;
 /// # Errors
 /// If the file cannot be read.
 pub fn last(path: &Path) -> Result<Option<Line>, ReadError> {
-    let failed = |source| ReadError::Io {
+    let failed = |cause| ReadError::Io {
         path: path.to_owned(),
-        source,
+        cause,
     };
     let mut file = File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();

@@ -1,0 +1,344 @@
+//! What a person can type. Doc comments here are the help, the man pages and the completions.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+use super::help;
+use crate::run::Mode;
+
+/// Run AI agents in a sandbox whose policy the kernel enforces
+///
+/// OpenSafe holds a command, and everything it starts, to a policy written in Rego. The kernel itself
+/// allows or denies running programs, opening files and contacting peers; every denial is shown and put
+/// on record, with the rule that made it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "opensafe",
+    version,
+    long_version = help::LONG_VERSION,
+    styles = help::STYLES,
+    after_help = help::SEE_ALSO,
+    after_long_help = help::OPENSAFE,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    infer_subcommands = false
+)]
+pub struct Cli {
+    /// When to use colour
+    ///
+    /// By default, colour is used where the output is a terminal. `NO_COLOR` and `CLICOLOR_FORCE` are
+    /// respected.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = false
+    )]
+    pub color: Color,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal
+    Auto,
+    /// Also in a pipe or a file
+    Always,
+    /// Not at all
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command in a sandbox
+    ///
+    /// A cgroup is made and armed before the command's first instruction. The command, and everything it
+    /// starts, is held to the policy; what the policy denies fails with `Permission denied` (EACCES). Its
+    /// terminal, job control, signals and exit status pass through as if it ran alone.
+    ///
+    /// Denials are shown on standard error, one line each, and every event is put on record. At the end
+    /// a summary says what was run, touched, contacted and denied, and the cgroup is removed with
+    /// whatever is left in it.
+    Run(RunArgs),
+
+    /// Show what happened in a run
+    ///
+    /// Shows a run's record as a table: when, what, the verdict, on which object, by whom, by which rule.
+    Events(EventsArgs),
+
+    /// List the runs on record
+    Runs(RunsArgs),
+
+    /// Say what this host can enforce
+    ///
+    /// Finds out by doing it: programs are loaded into the kernel and a canary is denied, operation by
+    /// operation. What is missing is said, and how to get it.
+    Doctor(DoctorArgs),
+
+    /// Check, show and test policies
+    #[command(subcommand, arg_required_else_help = true)]
+    Policy(PolicyCommand),
+
+    /// Print a shell's completions
+    #[command(after_long_help = help::COMPLETIONS)]
+    Completions(CompletionsArgs),
+
+    /// Print the manual
+    ///
+    /// Prints the page `opensafe(1)`, or writes a page for every command.
+    #[command(after_long_help = help::MAN)]
+    Man(ManArgs),
+}
+
+/// `opensafe run`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::RUN)]
+pub struct RunArgs {
+    /// Policy to hold the command to; may be given more than once
+    ///
+    /// A Rego file, a directory of them, or the name of a policy that ships with OpenSafe (`default`,
+    /// `coding-agent`). Without it, `default` is used.
+    #[arg(short, long, value_name = "DIR|FILE|NAME", value_hint = ValueHint::AnyPath)]
+    pub policy: Vec<PathBuf>,
+
+    /// What becomes of denials
+    #[arg(short, long, value_name = "MODE", default_value = "enforce")]
+    pub mode: Mode,
+
+    /// Start even if this host cannot enforce everything the policy asks for
+    ///
+    /// What is not enforced is listed at the start and in the record.
+    #[arg(long)]
+    pub partial: bool,
+
+    /// The agent's name, in the policy's input and on record [default: the command's name]
+    #[arg(short, long, value_name = "NAME")]
+    pub agent: Option<String>,
+
+    /// The directory that the agent works on [default: the current directory]
+    ///
+    /// Policies know it as `input.workspace`.
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub workspace: Option<PathBuf>,
+
+    /// The user to run the command as [default: who called, also through sudo]
+    #[arg(short, long, value_name = "USER", value_hint = ValueHint::Username)]
+    pub user: Option<String>,
+
+    /// Where to write the record [default: $XDG_STATE_HOME/opensafe/runs/ID.jsonl]
+    ///
+    /// An existing record is overwritten, any other file is not.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub record: Option<PathBuf>,
+
+    /// Show nothing about the run
+    ///
+    /// Errors are still shown, and so is that a record cannot be written.
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Show the record's lines on standard error, in place of those for a person
+    ///
+    /// Standard output is the command's own.
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
+
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "COMMAND",
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// `opensafe events`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::EVENTS)]
+pub struct EventsArgs {
+    /// A record's path, a run's id, or its first characters [default: the latest run]
+    #[arg(value_name = "RECORD", value_hint = ValueHint::FilePath)]
+    pub record: Option<PathBuf>,
+
+    /// Only what was denied, or would have been
+    #[arg(short, long)]
+    pub denied: bool,
+
+    /// Only these events
+    #[arg(short, long, value_name = "EVENT", value_delimiter = ',')]
+    pub event: Vec<EventName>,
+
+    /// Print the record's lines as they are
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `opensafe.event` of a record's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EventName {
+    /// A program ran, or was to run
+    Exec,
+    /// A process ended
+    Exit,
+    /// A file was opened, or was to be
+    File,
+    /// A peer was contacted, or was to be
+    Connect,
+    /// Events were lost
+    Loss,
+    /// The run started
+    #[value(name = "run.start")]
+    RunStart,
+    /// The run ended
+    #[value(name = "run.end")]
+    RunEnd,
+}
+
+impl EventName {
+    /// As a record has it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::Exit => "exit",
+            Self::File => "file",
+            Self::Connect => "connect",
+            Self::Loss => "loss",
+            Self::RunStart => "run.start",
+            Self::RunEnd => "run.end",
+        }
+    }
+}
+
+/// `opensafe runs`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::RUNS)]
+pub struct RunsArgs {
+    /// Only so many, the latest ones
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub last: Option<usize>,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `opensafe doctor`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::DOCTOR)]
+pub struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `opensafe policy`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Say whether a policy is fit to be enforced
+    ///
+    /// Loads it and evaluates it for a sandbox like the one `opensafe run` would make here. Needs no
+    /// privileges, and starts nothing.
+    Check(PolicyCheckArgs),
+
+    /// Show the rules that a sandbox would get
+    Rules(PolicyRulesArgs),
+
+    /// Run a policy's tests
+    ///
+    /// Runs every rule whose name starts with `test_` in the packages whose name ends in `_test`, as
+    /// `opa test` does.
+    Test(PolicyTestArgs),
+}
+
+/// `opensafe policy check`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::POLICY_CHECK)]
+pub struct PolicyCheckArgs {
+    /// The policy
+    #[command(flatten)]
+    pub policy: PolicyArg,
+
+    /// The sandbox
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+}
+
+/// `opensafe policy rules`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::POLICY_RULES)]
+pub struct PolicyRulesArgs {
+    /// The policy
+    #[command(flatten)]
+    pub policy: PolicyArg,
+
+    /// The sandbox
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `opensafe policy test`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::POLICY_TEST)]
+pub struct PolicyTestArgs {
+    /// The policy
+    #[command(flatten)]
+    pub policy: PolicyArg,
+
+    /// Print one JSON object a test
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A policy to look at.
+#[derive(Clone, Debug, Args)]
+pub struct PolicyArg {
+    /// A Rego file, a directory of them, or the name of a policy that ships with OpenSafe
+    #[arg(required = true, value_name = "DIR|FILE|NAME", value_hint = ValueHint::AnyPath)]
+    pub policy: Vec<PathBuf>,
+}
+
+/// A sandbox to evaluate a policy for.
+#[derive(Clone, Debug, Args)]
+pub struct SandboxArgs {
+    /// The directory that the agent works on [default: the current directory]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub workspace: Option<PathBuf>,
+
+    /// The agent's name [default: agent]
+    #[arg(short, long, value_name = "NAME")]
+    pub agent: Option<String>,
+
+    /// The user it runs as [default: who called, also through sudo]
+    #[arg(short, long, value_name = "USER", value_hint = ValueHint::Username)]
+    pub user: Option<String>,
+}
+
+/// `opensafe completions`.
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// `opensafe man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// Write a page for every command into this directory
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+}

@@ -1,0 +1,294 @@
+//! `opensafe events`: a record as a table.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anstyle::{AnsiColor, Style};
+use jiff::{Timestamp, tz::TimeZone};
+
+use super::{
+    Advise as _,
+    args::EventsArgs,
+    output,
+    table::{Cell, Cut, Table},
+};
+use crate::{
+    run::Status,
+    sink::{
+        record::{
+            place::{FindError, Invoker},
+            read::{Line, Lines, ReadError, read},
+        },
+        terminal::{duration, who},
+        text::{printable, printable_path},
+    },
+};
+
+const COLUMNS: [(&str, Cut); 6] = [
+    ("TIME", Cut::Never),
+    ("WHAT", Cut::Never),
+    ("VERDICT", Cut::Never),
+    ("OBJECT", Cut::Middle),
+    ("WHO", Cut::End),
+    ("RULE", Cut::End),
+];
+
+pub(super) fn events(args: &EventsArgs) -> anyhow::Result<ExitCode> {
+    let invoker = Invoker::current();
+    let path = match &args.record {
+        Some(typed) => found(invoker.find(typed))?,
+        None => found(invoker.latest())?,
+    };
+    let lines = read(&path)?;
+    let out = output::stdout();
+    let whole = if args.json {
+        json(lines, args, out)?
+    } else {
+        let width = output::width();
+        table(lines, args, &TimeZone::system(), width, out)?
+    };
+    if !whole {
+        note("some lines are no events and were left out");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Adds what to do to a record that was not found.
+pub(super) fn found(result: Result<PathBuf, FindError>) -> anyhow::Result<PathBuf> {
+    match result {
+        Err(error @ (FindError::NoneSo { .. } | FindError::NoSuch { .. })) => {
+            Err(error).advise("`opensafe runs` lists the runs on record")
+        }
+        Err(error @ FindError::NoRuns { .. }) => {
+            Err(error).advise("name a record's file, or make one with `opensafe run`")
+        }
+        Err(error @ FindError::Ambiguous { .. }) => {
+            Err(error).advise("give more of its characters")
+        }
+        other => Ok(other?),
+    }
+}
+
+/// A remark beside the output.
+pub(super) fn note(text: &str) {
+    let _ = writeln!(anstream::stderr(), "opensafe: {text}");
+}
+
+/// The lines that were asked for, as they are. Whether all could be read.
+fn json(lines: Lines, args: &EventsArgs, mut out: impl Write) -> anyhow::Result<bool> {
+    let whole = each(lines, args, |line| {
+        out.write_all(line.raw())?;
+        out.write_all(b"\n")
+    })?;
+    out.flush()?;
+    Ok(whole)
+}
+
+/// The lines that were asked for, as a table. Whether all could be read.
+fn table<R: io::BufRead>(
+    lines: Lines<R>,
+    args: &EventsArgs,
+    zone: &TimeZone,
+    width: Option<usize>,
+    out: impl Write,
+) -> anyhow::Result<bool> {
+    let home = lines
+        .start()
+        .and_then(|start| start.text("opensafe.user.home"))
+        .map_or_else(PathBuf::new, PathBuf::from);
+    let mut table = Table::new(COLUMNS, width, out);
+    let whole = each(lines, args, |line| table.row(row(line, &home, zone)))?;
+    table.finish()?;
+    Ok(whole)
+}
+
+/// Calls `with` for each line that was asked for. Whether all could be read.
+fn each<R: io::BufRead>(
+    lines: Lines<R>,
+    args: &EventsArgs,
+    mut with: impl FnMut(&Line) -> io::Result<()>,
+) -> anyhow::Result<bool> {
+    let mut whole = true;
+    for line in lines {
+        match line {
+            Ok(line) if wanted(&line, args) => with(&line)?,
+            Ok(_) => {}
+            Err(ReadError::Line { .. }) => whole = false,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(whole)
+}
+
+fn wanted(line: &Line, args: &EventsArgs) -> bool {
+    let named = args.event.is_empty()
+        || args
+            .event
+            .iter()
+            .any(|event| event.as_str() == line.event());
+    named && (!args.denied || line.is_denial())
+}
+
+fn row(line: &Line, home: &Path, zone: &TimeZone) -> [Cell; 6] {
+    let (what, object) = what(line, home);
+    let (verdict, style) = verdict(line);
+    let who = match line.event() {
+        "run.start" => printable(&line.bytes("user.name").unwrap_or_default()).into_owned(),
+        "run.end" | "loss" => String::new(),
+        _ => whom(line),
+    };
+    [
+        Cell::new(time(line.time(), zone)),
+        Cell::new(what),
+        Cell::new(verdict).styled(style),
+        Cell::new(object),
+        Cell::new(who),
+        Cell::new(rule(line)),
+    ]
+}
+
+/// What was done and to what.
+fn what(line: &Line, home: &Path) -> (&'static str, String) {
+    let path = |key| {
+        line.bytes(key)
+            .map(|path| printable_path(&path, home).into_owned())
+    };
+    let number = |key| line.number(key).unwrap_or_default();
+    match line.event() {
+        "run.start" => ("start", command(&line.list("process.command_args"))),
+        "run.end" => {
+            let lasted = std::time::Duration::from_nanos(number("opensafe.run.duration_nano"));
+            let how = status(line).map_or_else(
+                || "the command never ran".to_owned(),
+                |status| status.to_string(),
+            );
+            ("end", format!("{how} after {}", duration(lasted)))
+        }
+        "loss" => {
+            let lost = number("opensafe.loss.seen").saturating_sub(number("opensafe.loss.sent"));
+            ("loss", format!("{lost} events lost so far"))
+        }
+        "exec" => {
+            let mut object = path("file.path").unwrap_or_default();
+            // Of a program that did not run, the arguments are of the one that wanted it to.
+            let arguments = line.list("process.command_args");
+            if !line.is("opensafe.enforced") && arguments.len() > 1 {
+                object = format!("{object} {}", command(&arguments[1..]));
+            }
+            ("exec", object)
+        }
+        "file" => {
+            let access = line.list("opensafe.file.access");
+            let has = |word: &[u8]| access.iter().any(|kind| kind == word);
+            let word = match (has(b"read"), has(b"write"), has(b"create")) {
+                (_, _, true) => "create",
+                (true, true, _) => "read+write",
+                (_, true, _) => "write",
+                _ => "read",
+            };
+            (word, path("file.path").unwrap_or_default())
+        }
+        "connect" => ("connect", peer(line)),
+        "exit" => {
+            let how = status(line).map(|status| status.to_string());
+            ("exit", how.unwrap_or_default())
+        }
+        _ => ("other", printable(line.event().as_bytes()).into_owned()),
+    }
+}
+
+pub(super) fn status(line: &Line) -> Option<Status> {
+    let number = |key| {
+        line.integer(key)
+            .and_then(|number| i32::try_from(number).ok())
+    };
+    let code = number("process.exit.code").map(Status::Code);
+    code.or_else(|| number("opensafe.process.exit.signal").map(Status::Signal))
+}
+
+/// A peer, as policies write it.
+fn peer(line: &Line) -> String {
+    let address = line.bytes("network.peer.address").unwrap_or_default();
+    let address = printable(&address);
+    if line.text("network.transport") == Some("unix") {
+        return format!("unix:{address}");
+    }
+    let family = line.text("opensafe.network.family");
+    match line.number("network.peer.port") {
+        None if address.is_empty() => printable(family.unwrap_or_default().as_bytes()).into_owned(),
+        None | Some(0) => address.into_owned(),
+        Some(port) if address.contains(':') => format!("[{address}]:{port}"),
+        Some(port) => format!("{address}:{port}"),
+    }
+}
+
+fn whom(line: &Line) -> String {
+    who(
+        &line.bytes("process.executable.path").unwrap_or_default(),
+        &line.bytes("opensafe.process.comm").unwrap_or_default(),
+        line.number("process.pid").unwrap_or_default(),
+        &line.list("opensafe.process.ancestors"),
+    )
+}
+
+fn verdict(line: &Line) -> (&'static str, Style) {
+    match (line.text("opensafe.verdict"), line.is("opensafe.enforced")) {
+        (Some("deny"), true) => ("denied", AnsiColor::Red.on_default().bold()),
+        (Some("deny"), false) => ("would deny", AnsiColor::Yellow.on_default().bold()),
+        (Some("audit"), _) => ("audit", AnsiColor::Cyan.on_default()),
+        (Some("allow"), _) => ("allow", Style::new()),
+        _ => ("", Style::new()),
+    }
+}
+
+/// The rule, and for what it did not simply let pass, its reason.
+fn rule(line: &Line) -> String {
+    if let Some(revision) = line.text("opensafe.policy.revision") {
+        return printable(revision.as_bytes()).into_owned();
+    }
+    let text = |key| printable(line.text(key).unwrap_or_default().as_bytes()).into_owned();
+    let (rule, reason) = (text("opensafe.rule.id"), text("opensafe.reason"));
+    if line.text("opensafe.verdict") == Some("allow") || reason.is_empty() {
+        rule
+    } else {
+        format!("{rule}: {reason}")
+    }
+}
+
+/// Local time of day, to the millisecond.
+fn time(nanoseconds: u64, zone: &TimeZone) -> String {
+    local(nanoseconds, zone, "%H:%M:%S%.3f")
+}
+
+/// Local time in a form.
+pub(super) fn local(nanoseconds: u64, zone: &TimeZone, form: &str) -> String {
+    Timestamp::from_nanosecond(i128::from(nanoseconds))
+        .map(|time| time.to_zoned(zone.clone()).strftime(form).to_string())
+        .unwrap_or_default()
+}
+
+/// A command line as a shell would take it, for a person.
+pub(super) fn command(arguments: &[Vec<u8>]) -> String {
+    let words: Vec<String> = arguments.iter().map(|argument| word(argument)).collect();
+    words.join(" ")
+}
+
+fn word(argument: &[u8]) -> String {
+    let plain = |byte: &u8| {
+        byte.is_ascii_alphanumeric() || b"-_./:=@%+,~[]{}^".contains(byte) || *byte >= 0x80
+    };
+    let text = printable(argument);
+    if !argument.is_empty() && argument.iter().all(plain) {
+        text.into_owned()
+    } else if text.contains('\'') {
+        format!("\"{}\"", text.replace('"', "\\\""))
+    } else {
+        format!("'{text}'")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! The longer texts of the help: examples, exit statuses, files.
+
+use clap::builder::styling::{AnsiColor, Styles};
+
+/// As cargo has them.
+pub(super) const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::BrightGreen.on_default().bold())
+    .usage(AnsiColor::BrightGreen.on_default().bold())
+    .literal(AnsiColor::BrightCyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default())
+    .error(AnsiColor::BrightRed.on_default().bold())
+    .valid(AnsiColor::BrightCyan.on_default().bold())
+    .invalid(AnsiColor::BrightYellow.on_default().bold());
+
+pub(super) const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\nrecord format 1\npolicies in Rego v1, evaluated by regorus\nhttps://github.com/opensafe/opensafe"
+);
+
+pub(super) const SEE_ALSO: &str = "\
+See 'opensafe --help' for examples and exit statuses, and 'opensafe COMMAND --help' for a command.";
+
+pub(super) const OPENSAFE: &str = "\
+Examples:
+  What can this host enforce?
+      opensafe doctor
+  Run an agent on the project in this directory:
+      sudo opensafe run --policy coding-agent --workspace . -- some-agent fix-issue 1867
+  Why did that fail?
+      opensafe events --denied
+
+Exit statuses:
+  0    done
+  1    the answer is no: a policy that is not fit, a test that failed, a run that is not there;
+       of doctor, that this host enforces a part only
+  2    the command line makes no sense; of doctor, that this host enforces nothing
+  125  of run and doctor, that opensafe itself failed
+  'opensafe run' otherwise exits as its command did.
+
+Environment:
+  NO_COLOR, CLICOLOR_FORCE   never, or always, use colour
+  XDG_STATE_HOME             where records are, below opensafe/runs [default: ~/.local/state]
+  OPENSAFE_POLICIES          where shipped policies are [default: /usr/share/opensafe/policies]";
+
+pub(super) const RUN: &str = "\
+Examples:
+  Hold an agent to the policy for coding agents, on the project in this directory:
+      sudo opensafe run --policy coding-agent --workspace . -- some-agent --its --flags
+  See what a policy of your own would deny, without denying anything:
+      sudo opensafe run --policy ./policy --mode observe -- make test
+  On a host that cannot enforce everything:
+      sudo opensafe run --partial -- some-agent
+
+Exit statuses:
+  The command's own, or 128 and the signal's number if a signal ended it; and
+  2    the command line makes no sense
+  125  opensafe itself failed; the command was not started
+  126  the command cannot be executed
+  127  the command is not found
+
+Privileges:
+  Loading programs into the kernel takes root, or CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_SYS_ADMIN. Through
+  sudo, the command and the record are the calling user's.";
+
+pub(super) const EVENTS: &str = "\
+Examples:
+  The latest run's denials:
+      opensafe events --denied
+  Everything that a run contacted or executed:
+      opensafe events 7f3k2 --event connect,exec
+  Which files did it write?
+      opensafe events 7f3k2 --event file --json | jq -r '
+        select(.\"opensafe.file.access\" | index(\"write\")) | .\"file.path\"' | sort -u
+
+On a terminal, what does not fit is cut with '…'; elsewhere nothing is. The keys of --json are in
+docs/events.md.
+
+Exit statuses:
+  0  also if nothing matches
+  1  there is no such record, or it cannot be read
+  2  the command line makes no sense";
+
+pub(super) const RUNS: &str = "\
+Records are in $XDG_STATE_HOME/opensafe/runs, or ~/.local/state/opensafe/runs; through sudo, the calling
+user's are listed. A run that ended without a last line is 'cut off': opensafe was killed, or the disk
+was full.
+
+Exit statuses:
+  0  also if there are none
+  1  they cannot be listed
+  2  the command line makes no sense";
+
+pub(super) const DOCTOR: &str = "\
+Exit statuses:
+  0    exec, file and connect rules are fully enforced here
+  1    a part is
+  2    nothing is, or the command line makes no sense
+  125  it could not be found out";
+
+pub(super) const POLICY_CHECK: &str = "\
+Examples:
+      opensafe policy check ./policy
+      opensafe policy check --workspace ~/project coding-agent ./additions.rego
+
+Exit statuses:
+  0  it is fit
+  1  it is not: the error names the file and line, or the rule
+  2  the command line makes no sense";
+
+pub(super) const POLICY_RULES: &str = "\
+Examples:
+      opensafe policy rules coding-agent --workspace ~/project
+      opensafe policy rules ./policy --json | jq '.rules[] | select(.verdict == \"deny\")'
+
+Exit statuses:
+  0  done
+  1  the policy is not fit to be enforced
+  2  the command line makes no sense";
+
+pub(super) const POLICY_TEST: &str = "\
+Exit statuses:
+  0  every test passed
+  1  one did not, or there is none
+  2  the command line makes no sense";
+
+pub(super) const COMPLETIONS: &str = "\
+Examples:
+      opensafe completions bash > ~/.local/share/bash-completion/completions/opensafe
+      opensafe completions zsh > ~/.zfunc/_opensafe
+      opensafe completions fish > ~/.config/fish/completions/opensafe.fish";
+
+pub(super) const MAN: &str = "\
+Examples:
+      opensafe man | man -l -
+      sudo opensafe man --out /usr/local/share/man/man1";

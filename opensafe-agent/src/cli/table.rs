@@ -1,0 +1,235 @@
+//! A table of columns that are as wide as they must be, and on a terminal no wider than they may be.
+
+use std::io::{self, Write};
+
+use anstyle::Style;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// Rows that are looked at for the columns' widths; those that follow are printed as they come, so
+/// that a table of any length takes constant memory.
+const LOOK_AT: usize = 1000;
+
+/// Columns that one which may be cut keeps.
+const AT_LEAST: usize = 14;
+
+/// What becomes of text that does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// It always fits.
+    Never,
+    /// Its end is left out.
+    End,
+    /// Its middle is left out: a path's end says most.
+    Middle,
+}
+
+/// A cell.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    text: String,
+    style: Style,
+}
+
+impl Cell {
+    /// With text, or `-` if it is empty, so that every row has as many words as columns.
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self {
+            text: if text.is_empty() { "-".into() } else { text },
+            style: Style::new(),
+        }
+    }
+
+    pub(super) fn styled(mut self, style: Style) -> Self {
+        self.style = style;
+        self
+    }
+}
+
+/// Prints rows of `N` cells.
+pub(super) struct Table<const N: usize, W> {
+    out: W,
+    titles: [&'static str; N],
+    cuts: [Cut; N],
+    width: Option<usize>,
+    rows: Vec<[Cell; N]>,
+    widths: Option<[usize; N]>,
+}
+
+impl<const N: usize, W: Write> Table<N, W> {
+    /// A table that takes at most `width` columns, or as many as it wants.
+    pub(super) fn new(columns: [(&'static str, Cut); N], width: Option<usize>, out: W) -> Self {
+        Self {
+            out,
+            titles: columns.map(|(title, _)| title),
+            cuts: columns.map(|(_, cut)| cut),
+            width,
+            rows: Vec::new(),
+            widths: None,
+        }
+    }
+
+    /// Adds a row.
+    pub(super) fn row(&mut self, cells: [Cell; N]) -> io::Result<()> {
+        if let Some(widths) = self.widths {
+            return self.print(&cells, widths);
+        }
+        self.rows.push(cells);
+        if self.rows.len() == LOOK_AT {
+            self.begin()?;
+        }
+        Ok(())
+    }
+
+    /// Prints what is left. A table without rows is not printed at all.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        if !self.rows.is_empty() {
+            self.begin()?;
+        }
+        self.out.flush()
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        let mut widths = self.titles.map(unicode_width::UnicodeWidthStr::width);
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.text.width());
+            }
+        }
+        if let Some(width) = self.width {
+            squeeze(&mut widths, &self.cuts, width);
+        }
+        self.widths = Some(widths);
+        let titles = self
+            .titles
+            .map(|title| Cell::new(title).styled(Style::new().dimmed()));
+        self.print(&titles, widths)?;
+        for row in std::mem::take(&mut self.rows) {
+            self.print(&row, widths)?;
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, cells: &[Cell; N], widths: [usize; N]) -> io::Result<()> {
+        for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
+            let text = if self.width.is_some() {
+                &cut(&cell.text, width, self.cuts[at])
+            } else {
+                &cell.text
+            };
+            let style = cell.style;
+            write!(self.out, "{style}{text}{style:#}")?;
+            if at + 1 < N {
+                let pad = 2 + width.saturating_sub(text.width());
+                write!(self.out, "{:pad$}", "")?;
+            }
+        }
+        writeln!(self.out)
+    }
+}
+
+/// Takes from the widest columns that may be cut until all fit, or none has more to give.
+fn squeeze<const N: usize>(widths: &mut [usize; N], cuts: &[Cut; N], width: usize) {
+    loop {
+        let total: usize = widths.iter().sum::<usize>() + 2 * N.saturating_sub(1);
+        let widest = widths
+            .iter_mut()
+            .zip(cuts)
+            .filter(|(width, cut)| **cut != Cut::Never && **width > AT_LEAST)
+            .map(|(width, _)| width)
+            .max_by_key(|width| **width);
+        match widest {
+            Some(widest) if total > width => *widest -= 1,
+            _ => return,
+        }
+    }
+}
+
+/// `text` in at most `width` columns, with `…` for what is left out.
+fn cut(text: &str, width: usize, cut: Cut) -> String {
+    if text.width() <= width || cut == Cut::Never || width == 0 {
+        return text.to_owned();
+    }
+    let room = width - 1;
+    let (head, tail) = match cut {
+        Cut::Middle => (room / 3, room - room / 3),
+        _ => (room, 0),
+    };
+    let fitting = |characters: &mut dyn Iterator<Item = char>, room: usize| {
+        let mut used = 0;
+        characters
+            .take_while(|character| {
+                used += character.width().unwrap_or(0);
+                used <= room
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut shown: String = fitting(&mut text.chars(), head).into_iter().collect();
+    shown.push('…');
+    shown.extend(fitting(&mut text.chars().rev(), tail).into_iter().rev());
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [(&str, Cut); 3] =
+        [("ID", Cut::Never), ("PATH", Cut::Middle), ("WHY", Cut::End)];
+
+    fn table(width: Option<usize>, rows: &[[&str; 3]]) -> String {
+        let mut out = Vec::new();
+        let mut table = Table::new(COLUMNS, width, &mut out);
+        for row in rows {
+            table.row(row.map(Cell::new)).unwrap();
+        }
+        table.finish().unwrap();
+        anstream::adapter::strip_str(std::str::from_utf8(&out).unwrap()).to_string()
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_and_the_last_has_no_blanks_behind() {
+        let text = table(None, &[["1", "/a", ""], ["20", "/long/path", "because"]]);
+        assert_eq!(
+            text,
+            "ID  PATH        WHY\n1   /a          -\n20  /long/path  because\n"
+        );
+    }
+
+    #[test]
+    fn on_a_terminal_no_line_is_wider_than_it() {
+        let path = "/home/me/work/some/where/deep/below/Москва/東京/file.py";
+        let why = "a reason that goes on and on and on and on and on and on";
+        for width in 40..140 {
+            for line in table(Some(width), &[["1", path, why]]).lines() {
+                assert!(line.width() <= width, "{width}: {line}");
+            }
+        }
+        let text = table(Some(60), &[["1", path, why]]);
+        assert!(text.contains("/file.py "), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_cut_in_a_pipe() {
+        let long = "x".repeat(5000);
+        assert!(table(None, &[["1", &long, "y"]]).contains(&long));
+    }
+
+    #[test]
+    fn a_table_of_any_length_keeps_its_rows_in_order() {
+        let rows: Vec<String> = (0..3 * LOOK_AT).map(|n| n.to_string()).collect();
+        let mut out = Vec::new();
+        let mut table = Table::new(COLUMNS, None, &mut out);
+        for row in &rows {
+            table.row([row, "p", "w"].map(Cell::new)).unwrap();
+        }
+        table.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let printed: Vec<&str> = text
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        assert_eq!(printed, rows);
+    }
+}

@@ -22,20 +22,18 @@ use crate::run::Mode;
     after_long_help = help::OPENSAFE,
     subcommand_required = true,
     arg_required_else_help = true,
-    max_term_width = 100,
-    infer_subcommands = false
+    max_term_width = 100
 )]
 pub struct Cli {
-    /// When to use colour
-    ///
-    /// By default, colour is used where the output is a terminal. `NO_COLOR` and `CLICOLOR_FORCE` are
-    /// respected.
+    /// When to use colour: auto, always or never
     #[arg(
         long,
         global = true,
         value_name = "WHEN",
         default_value = "auto",
-        hide_possible_values = false
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Global options"
     )]
     pub color: Color,
 
@@ -100,7 +98,10 @@ pub enum Command {
 
 /// `opensafe run`.
 #[derive(Clone, Debug, Args)]
-#[command(after_long_help = help::RUN)]
+#[command(
+    after_long_help = help::RUN,
+    override_usage = "opensafe run [OPTIONS] [--] COMMAND [ARGUMENT]..."
+)]
 pub struct RunArgs {
     /// Policy to hold the command to; may be given more than once
     ///

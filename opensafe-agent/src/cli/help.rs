@@ -18,35 +18,38 @@ pub(super) const LONG_VERSION: &str = concat!(
 );
 
 pub(super) const SEE_ALSO: &str = "\
-See 'opensafe --help' for examples and exit statuses, and 'opensafe COMMAND --help' for a command.";
+See 'opensafe --help' for examples and exit statuses, and
+'opensafe COMMAND --help' for a command.";
 
 pub(super) const OPENSAFE: &str = "\
 Examples:
   What can this host enforce?
       opensafe doctor
   Run an agent on the project in this directory:
-      sudo opensafe run --policy coding-agent --workspace . -- some-agent fix-issue 1867
+      sudo opensafe run --policy coding-agent -- some-agent fix-issue 1867
   Why did that fail?
       opensafe events --denied
 
 Exit statuses:
   0    done
-  1    the answer is no: a policy that is not fit, a test that failed, a run that is not there;
-       of doctor, that this host enforces a part only
-  2    the command line makes no sense; of doctor, that this host enforces nothing
-  125  of run and doctor, that opensafe itself failed
-  'opensafe run' otherwise exits as its command did.
+  1    the answer is no: a policy is not fit, a test failed, a run is not there
+  2    the command line makes no sense
+  125  'run' or 'doctor' itself failed
+  'run' otherwise exits as its command did; 'doctor' with 0, 1 or 2 says that
+  this host enforces everything, a part, or nothing.
 
 Environment:
-  NO_COLOR, CLICOLOR_FORCE   never, or always, use colour
-  XDG_STATE_HOME             where records are, below opensafe/runs [default: ~/.local/state]
-  OPENSAFE_POLICIES          where shipped policies are [default: /usr/share/opensafe/policies]";
+  NO_COLOR, CLICOLOR_FORCE  never, or always, use colour
+  XDG_STATE_HOME            where records are, below opensafe/runs
+                            [default: ~/.local/state]
+  OPENSAFE_POLICIES         where shipped policies are
+                            [default: /usr/share/opensafe/policies]";
 
 pub(super) const RUN: &str = "\
 Examples:
-  Hold an agent to the policy for coding agents, on the project in this directory:
-      sudo opensafe run --policy coding-agent --workspace . -- some-agent --its --flags
-  See what a policy of your own would deny, without denying anything:
+  Hold an agent to the policy for coding agents, on the project here:
+      sudo opensafe run --policy coding-agent -- some-agent --its --flags
+  See what your own policy would deny, without denying anything:
       sudo opensafe run --policy ./policy --mode observe -- make test
   On a host that cannot enforce everything:
       sudo opensafe run --partial -- some-agent
@@ -59,8 +62,8 @@ Exit statuses:
   127  the command is not found
 
 Privileges:
-  Loading programs into the kernel takes root, or CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_SYS_ADMIN. Through
-  sudo, the command and the record are the calling user's.";
+  Loading programs into the kernel takes root. Through sudo, the command runs
+  as the calling user, and the record is theirs.";
 
 pub(super) const EVENTS: &str = "\
 Examples:
@@ -72,8 +75,8 @@ Examples:
       opensafe events 7f3k2 --event file --json | jq -r '
         select(.\"opensafe.file.access\" | index(\"write\")) | .\"file.path\"' | sort -u
 
-On a terminal, what does not fit is cut with '…'; elsewhere nothing is. The keys of --json are in
-docs/events.md.
+On a terminal, what does not fit is cut with '…'; elsewhere nothing is.
+The keys of --json are in docs/events.md.
 
 Exit statuses:
   0  also if nothing matches
@@ -81,9 +84,9 @@ Exit statuses:
   2  the command line makes no sense";
 
 pub(super) const RUNS: &str = "\
-Records are in $XDG_STATE_HOME/opensafe/runs, or ~/.local/state/opensafe/runs; through sudo, the calling
-user's are listed. A run that ended without a last line is 'cut off': opensafe was killed, or the disk
-was full.
+Records are in $XDG_STATE_HOME/opensafe/runs, or ~/.local/state/opensafe/runs;
+through sudo, the calling user's are listed. A run without a last line on
+record is 'cut off': opensafe was killed, or the disk was full.
 
 Exit statuses:
   0  also if there are none

@@ -38,7 +38,7 @@ pub(crate) fn lock(path: &Path) -> Result<File> {
     match lock.try_lock() {
         Ok(()) => return Ok(lock),
         Err(TryLockError::WouldBlock) => {
-            say(format_args!("waiting for whoever holds {}", path.display()))
+            say(format_args!("waiting for whoever holds {}", path.display()));
         }
         Err(TryLockError::Error(error)) => {
             return Err(error).with_context(|| path.display().to_string());

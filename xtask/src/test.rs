@@ -1,7 +1,446 @@
-use crate::cli::TestArgs;
-use anyhow::{Result, bail};
-use std::process::ExitCode;
+//! `cargo xtask test`: every test there is, in stages, and one line at the end that counts them all.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{
+    build::{self, Built},
+    cli::TestArgs,
+    repo::{self, say},
+    run,
+    vm::{self, Guest},
+};
+
+/// A part of the tests that can be run alone.
+struct Stage {
+    name: &'static str,
+    run: fn(&Ground<'_>) -> Result<Tally>,
+}
+
+/// In the order they run: what fails fastest comes first.
+const STAGES: &[Stage] = &[
+    Stage {
+        name: "format",
+        run: format,
+    },
+    Stage {
+        name: "lints",
+        run: lints,
+    },
+    Stage {
+        name: "units",
+        run: units,
+    },
+    Stage {
+        name: "policies",
+        run: policies,
+    },
+    Stage {
+        name: "scenarios",
+        run: scenarios,
+    },
+];
+
+/// How long the scenarios of one kernel may take, the guest's boot included.
+const SCENARIOS_TAKE: Duration = Duration::from_secs(20 * 60);
+
+/// What the stages work on.
+struct Ground<'a> {
+    built: Built,
+    args: &'a TestArgs,
+}
+
+/// What was counted, and what to repeat at the end.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+    failures: Vec<String>,
+}
+
+impl Tally {
+    fn passed() -> Self {
+        Self {
+            passed: 1,
+            ..Self::default()
+        }
+    }
+
+    fn failed(what: impl Into<String>) -> Self {
+        Self {
+            failed: 1,
+            failures: vec![what.into()],
+            ..Self::default()
+        }
+    }
+
+    fn skipped(why: &str) -> Self {
+        say(format_args!("skipped: {why}"));
+        Self {
+            skipped: 1,
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.failures.extend(other.failures);
+    }
+
+    fn counts(&self) -> String {
+        format!(
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.skipped
+        )
+    }
+}
+
+/// `cargo xtask test`.
 pub(crate) fn command(args: &TestArgs) -> Result<ExitCode> {
-    let _ = (&args.kernel, &args.only);
-    bail!("not yet");
+    if let Some(unknown) = args
+        .only
+        .iter()
+        .find(|only| STAGES.iter().all(|stage| stage.name != **only))
+    {
+        let names: Vec<_> = STAGES.iter().map(|stage| stage.name).collect();
+        bail!("no stage `{unknown}`; there are {}", names.join(", "));
+    }
+    let start = Instant::now();
+    let mut all = Tally::default();
+    // The lints and unit tests of the agent embed the kernel programs too.
+    match build::everything() {
+        Err(error) => {
+            say(format_args!("{error:#}"));
+            all.add(Tally::failed("build"));
+        }
+        Ok(built) => {
+            let ground = Ground { built, args };
+            for stage in STAGES.iter().filter(|stage| {
+                args.only.is_empty() || args.only.iter().any(|only| only == stage.name)
+            }) {
+                all.add(stage.go(&ground));
+            }
+        }
+    }
+    for failure in &all.failures {
+        println!("FAILED {failure}");
+    }
+    say(format_args!("{} s in all", start.elapsed().as_secs()));
+    println!("{}", all.counts());
+    Ok(if all.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+impl Stage {
+    /// Runs it; an error is a failure like any other, and the next stage follows.
+    fn go(&self, ground: &Ground<'_>) -> Tally {
+        say(format_args!("{}…", self.name));
+        let start = Instant::now();
+        let tally = (self.run)(ground).unwrap_or_else(|error| {
+            say(format_args!("{error:#}"));
+            Tally::failed(self.name)
+        });
+        say(format_args!(
+            "{}: {} ({} s)",
+            self.name,
+            tally.counts(),
+            start.elapsed().as_secs()
+        ));
+        tally
+    }
+}
+
+fn format(_: &Ground<'_>) -> Result<Tally> {
+    if !has_component("fmt") {
+        return Ok(Tally::skipped(
+            "no `cargo fmt` here (rustup component add rustfmt)",
+        ));
+    }
+    let mut tally = Tally::default();
+    let packages = [
+        ("format", "Cargo.toml"),
+        ("format of opensafe-ebpf", "opensafe-ebpf/Cargo.toml"),
+    ];
+    for (name, manifest) in packages {
+        if repo::root().join(manifest).exists() {
+            let status = run::cargo()
+                .args(["fmt", "--all", "--check", "--manifest-path", manifest])
+                .status()?;
+            tally.add(if status.success() {
+                Tally::passed()
+            } else {
+                Tally::failed(name)
+            });
+        }
+    }
+    Ok(tally)
+}
+
+fn lints(_: &Ground<'_>) -> Result<Tally> {
+    if !has_component("clippy") {
+        return Ok(Tally::skipped(
+            "no `cargo clippy` here (rustup component add clippy)",
+        ));
+    }
+    let status = run::cargo()
+        .env("OPENSAFE_EBPF_OBJECT", build::object())
+        .args([
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+        .status()?;
+    Ok(if status.success() {
+        Tally::passed()
+    } else {
+        Tally::failed("lints")
+    })
+}
+
+fn has_component(name: &str) -> bool {
+    run::quietly(run::cargo().args([name, "--version"])).is_ok()
+}
+
+fn units(_: &Ground<'_>) -> Result<Tally> {
+    let mut tests = run::cargo()
+        .env("OPENSAFE_EBPF_OBJECT", build::object())
+        .args(["test", "--quiet", "--workspace", "--no-fail-fast"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cargo test")?;
+    let mut tally = Tally::default();
+    let output = tests.stdout.take().context("cargo test: no output")?;
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line?;
+        let mut shown = io::stdout().lock();
+        shown.write_all(&line)?;
+        shown.write_all(b"\n")?;
+        tally.add(libtest(&String::from_utf8_lossy(&line)).unwrap_or_default());
+    }
+    if !tests.wait()?.success() {
+        // A test that does not compile is in no count.
+        tally.failed = tally.failed.max(1);
+        tally.failures.push("units".into());
+    }
+    Ok(tally)
+}
+
+/// `test result: ok. 3 passed; 0 failed; 1 ignored; …`
+fn libtest(line: &str) -> Option<Tally> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let count = |what: &str| {
+        counts
+            .split("; ")
+            .find_map(|part| part.strip_suffix(what)?.trim().parse().ok())
+    };
+    Some(Tally {
+        passed: count("passed")?,
+        failed: count("failed")?,
+        skipped: count("ignored")?,
+        failures: Vec::new(),
+    })
+}
+
+/// The tests in Rego beside each shipped policy.
+fn policies(ground: &Ground<'_>) -> Result<Tally> {
+    let Some(agent) = &ground.built.agent else {
+        bail!("the agent was not built")
+    };
+    let help = Command::new(agent)
+        .args(["policy", "test", "--help"])
+        .output()
+        .context("opensafe")?;
+    if !help.status.success() {
+        return Ok(Tally::skipped("`opensafe policy test` is not there yet"));
+    }
+    let mut tally = Tally::default();
+    for folder in folders(&repo::root().join("policies"))? {
+        let status = Command::new(agent)
+            .args(["policy", "test"])
+            .arg(&folder)
+            .status()?;
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        tally.add(if status.success() {
+            Tally::passed()
+        } else {
+            Tally::failed(format!("policies/{name}"))
+        });
+    }
+    Ok(tally)
+}
+
+fn folders(parent: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(parent).with_context(|| parent.display().to_string())?;
+    let mut folders: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect();
+    folders.sort();
+    Ok(folders)
+}
+
+/// What drives the built agent in a real kernel, on each kernel.
+fn scenarios(ground: &Ground<'_>) -> Result<Tally> {
+    const PROGRAM: &str = "opensafe-scenarios";
+    if ground.built.programs().all(|(name, _)| name != PROGRAM) {
+        return Ok(Tally::skipped("there are no scenarios yet"));
+    }
+    let mut share = Vec::new();
+    let sessions = repo::root().join("tests/sessions");
+    let recorded = repo::root().join("../shared/corpus/trajectories");
+    if sessions.exists() {
+        share.push(sessions);
+    }
+    if recorded.exists() {
+        share.push(recorded);
+    } else {
+        say(format_args!(
+            "recorded sessions are not replayed: {} is not there",
+            recorded.display()
+        ));
+    }
+    let kernels: Vec<&str> = match &*ground.args.kernel {
+        [] => vm::kernels().collect(),
+        chosen => chosen.iter().map(String::as_str).collect(),
+    };
+    let guests: Vec<Guest> = kernels
+        .iter()
+        .map(|kernel| Guest {
+            share: share.clone(),
+            timeout: SCENARIOS_TAKE,
+            ..Guest::new(kernel, &ground.built, &["/share/bin/opensafe-scenarios"])
+        })
+        .collect();
+    let mut tally = Tally::default();
+    for (kernel, outcome) in kernels.iter().zip(vm::run_all(&guests)) {
+        tally.add(match outcome {
+            Ok(outcome) => {
+                let tally = scenario_counts(
+                    kernel,
+                    &String::from_utf8_lossy(&outcome.stdout),
+                    outcome.status,
+                );
+                if tally.failed > 0 {
+                    say(format_args!(
+                        "{kernel}: the kernel's own messages are in {}",
+                        outcome.console.display()
+                    ));
+                }
+                tally
+            }
+            Err(error) => {
+                say(format_args!("{error:#}"));
+                Tally::failed(format!("scenarios on {kernel}"))
+            }
+        });
+    }
+    Ok(tally)
+}
+
+/// Reads the scenarios' output: `ok NAME`, `skip NAME: WHY`, `FAILED NAME: WHY`, and at the end the counts.
+fn scenario_counts(kernel: &str, output: &str, status: u8) -> Tally {
+    let failures: Vec<String> = output
+        .lines()
+        .filter_map(|line| line.strip_prefix("FAILED "))
+        .map(|failure| format!("{kernel}: {failure}"))
+        .collect();
+    match output.lines().last().and_then(counts) {
+        Some(counted) if counted.failed > 0 || status == 0 => Tally {
+            failures,
+            ..counted
+        },
+        _ => {
+            let mut tally = Tally::failed(format!(
+                "scenarios on {kernel}: ended with status {status} before their counts"
+            ));
+            tally.passed = count_lines(output, "ok ");
+            tally.skipped = count_lines(output, "skip ");
+            tally.failed += count_lines(output, "FAILED ");
+            tally.failures.extend(failures);
+            tally
+        }
+    }
+}
+
+fn count_lines(output: &str, start: &str) -> u32 {
+    output
+        .lines()
+        .filter(|line| line.starts_with(start))
+        .map(|_| 1)
+        .sum()
+}
+
+/// `3 passed, 0 failed, 1 skipped`
+fn counts(line: &str) -> Option<Tally> {
+    let mut parts = line.split(", ");
+    let mut next = |what: &str| parts.next()?.strip_suffix(what)?.parse().ok();
+    Some(Tally {
+        passed: next(" passed")?,
+        failed: next(" failed")?,
+        skipped: next(" skipped")?,
+        failures: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tally, counts, libtest, scenario_counts};
+
+    #[test]
+    fn counts_are_read_as_they_are_written() {
+        let tally = Tally {
+            passed: 3,
+            failed: 0,
+            skipped: 1,
+            failures: Vec::new(),
+        };
+        assert_eq!(counts(&tally.counts()), Some(tally));
+        assert_eq!(counts("3 passed"), None);
+    }
+
+    #[test]
+    fn unit_tests_are_counted_by_their_result_lines() {
+        let line = "test result: ok. 12 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+        assert_eq!(
+            libtest(line),
+            Some(Tally {
+                passed: 12,
+                failed: 0,
+                skipped: 2,
+                failures: Vec::new()
+            })
+        );
+        assert_eq!(libtest("running 3 tests"), None);
+    }
+
+    #[test]
+    fn scenarios_that_stop_half_way_are_a_failure() {
+        let tally = scenario_counts(
+            "6.1",
+            "ok a\nskip b: no such thing\nFAILED c: wrong verdict\n",
+            125,
+        );
+        assert_eq!((tally.passed, tally.failed, tally.skipped), (1, 2, 1));
+        let tally = scenario_counts("6.1", "ok a\n1 passed, 0 failed, 0 skipped\n", 1);
+        assert_eq!((tally.passed, tally.failed), (1, 1));
+        let tally = scenario_counts("6.1", "FAILED c: wrong\n1 passed, 1 failed, 0 skipped\n", 1);
+        assert_eq!(tally.failures, ["6.1: c: wrong"]);
+    }
 }

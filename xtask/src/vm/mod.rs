@@ -72,6 +72,7 @@ pub(crate) enum Show {
     /// Line by line, each after this word.
     Lines(String),
     /// Nothing is shown.
+    #[allow(dead_code, reason = "for measurements, which are read and not shown")]
     Nothing,
 }
 

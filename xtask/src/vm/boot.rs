@@ -476,14 +476,14 @@ fn early_panic(console: &str) -> bool {
         && console.contains("sched_clock_cpu")
 }
 
+/// What the first programs said, then the end of what the kernel did.
 fn tail(file: &Path) -> String {
     let text = fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
-    lines
-        .get(lines.len().saturating_sub(30)..)
-        .unwrap_or_default()
-        .join("\n")
+    let (start, end) = lines.split_at(lines.len().saturating_sub(20));
+    let ours = start.iter().filter(|line| line.contains("opensafe:"));
+    ours.chain(end).copied().collect::<Vec<_>>().join("\n")
 }
 
 /// Whether KVM works here. Its device may be there and its guests hang, so one is tried, once per kernel of this

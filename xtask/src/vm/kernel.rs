@@ -187,14 +187,16 @@ impl Given {
                 })?;
             return Ok(Self { image, modules });
         }
+        // As installed (boot/vmlinuz-VERSION), or as one keeps it: vmlinuz beside lib.
         let version = file_name(&path)
             .split_once('-')
             .map(|(_, version)| version.to_owned());
-        let modules = version.and_then(|version| {
-            let around = path.parent()?.parent()?;
-            let places =
-                ["usr/lib/modules", "lib/modules"].map(|place| around.join(place).join(&version));
-            places.into_iter().find(|place| place.is_dir())
+        let modules = path.ancestors().skip(1).take(2).find_map(|around| {
+            let places = ["usr/lib/modules", "lib/modules"].map(|place| around.join(place));
+            places.into_iter().find_map(|place| match &version {
+                Some(version) => Some(place.join(version)).filter(|modules| modules.is_dir()),
+                None => only(&place),
+            })
         });
         Ok(Self {
             image: path,

@@ -13,6 +13,7 @@ pub mod cli;
 pub mod enforcement;
 pub mod enrich;
 pub mod event;
+pub mod policy;
 pub mod rules;
 pub mod run;
 pub mod sink;

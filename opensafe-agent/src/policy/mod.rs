@@ -1,0 +1,214 @@
+//! Policies: Rego, loaded, evaluated for one sandbox, checked, and turned into [`RuleSet`].
+//!
+//! ```text
+//! files ─load→ Policy ─evaluate(&Input)→ RuleSet
+//! ```
+//! Nothing is skipped: what does not parse, makes no sense or is undefined is an error that names the
+//! rule and where it is written. This module alone knows regorus, of which it takes no built-in that
+//! reaches outside the policy. `docs/policy.md` is the reference for someone who writes a policy.
+
+mod ast;
+mod check;
+mod error;
+mod input;
+mod source;
+pub mod test;
+
+use std::collections::BTreeSet;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use regorus::utils::limits::ExecutionTimerConfig;
+use regorus::{Engine, PolicyLengthConfig, Value};
+
+use crate::rules::RuleSet;
+use ast::Declared;
+pub use error::{At, Located, PolicyError, Problem, RuleError};
+pub use input::{Host, Input, User};
+use source::Sources;
+
+/// Longest that an evaluation may take, a unit test's too.
+pub const EVALUATION_LIMIT: Duration = Duration::from_secs(5);
+/// Longest Rego file, in bytes.
+const MAX_FILE_BYTES: usize = 8 << 20;
+/// Most lines of a Rego file.
+const MAX_LINES: usize = 200_000;
+/// Longest line of a Rego file, in characters.
+const MAX_COLUMNS: u32 = 64 << 10;
+
+/// The package whose `rules` and `defaults` say what a sandbox may do.
+const PACKAGE: &str = "data.opensafe.sandbox";
+
+/// A policy that parses. Evaluating it changes nothing in it.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    sources: Sources,
+    engine: Engine,
+    declared: Declared,
+}
+
+impl Policy {
+    /// Loads a policy from Rego files and directories of them, all of which make one policy.
+    ///
+    /// A directory is searched through, without what starts with a dot; `*_test.rego` is left to
+    /// [`test::run_tests`]; `data.json`, `data.yaml` and `data.yml` are data below the path of their
+    /// directory, as in OPA's bundles. A bare name that is no path here is looked up in the
+    /// directories of `$OPENSAFE_POLICY_PATH`, then in `/usr/share/opensafe/policies`.
+    ///
+    /// # Errors
+    /// Nothing there, no policy in it, or files that do not parse (all of them are listed).
+    pub fn load(sources: &[PathBuf]) -> Result<Self, PolicyError> {
+        Self::from_sources(Sources::find(sources, &source::search_path())?)
+    }
+
+    /// What the policy is called: its sources' names.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.sources.name
+    }
+
+    /// `NAME@HASH`; the hash is over the policy's files, their paths and contents.
+    #[must_use]
+    pub fn revision(&self) -> &str {
+        &self.sources.revision
+    }
+
+    /// The Rego files that make the policy, as they were found.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.sources.rego.iter().map(|file| file.path.as_path())
+    }
+
+    /// The rules that a sandbox gets. Takes milliseconds; [`EVALUATION_LIMIT`] is its limit.
+    ///
+    /// # Errors
+    /// The policy does not evaluate, or what it evaluates to is not what it must be: every rule that
+    /// is wrong is listed.
+    pub fn evaluate(&self, input: &Input) -> Result<RuleSet, PolicyError> {
+        let shown = &self.sources.shown;
+        let mut engine = self.engine.clone();
+        engine.set_input(input.to_value().map_err(|problem| PolicyError::Input {
+            policy: shown.clone(),
+            problem,
+        })?);
+        let mut query = |name: &str| {
+            query(&mut engine, &format!("{PACKAGE}.{name}")).map_err(|error| {
+                PolicyError::Evaluation {
+                    policy: shown.clone(),
+                    error: self.sources.shorten(Located::from_regorus(&error)),
+                }
+            })
+        };
+        let defaults = query("defaults")?;
+        let rules = query("rules")?.ok_or_else(|| PolicyError::RulesUndefined {
+            policy: shown.clone(),
+        })?;
+        let checked = check::rule_set(defaults.as_ref(), &rules, &self.declared);
+        let (defaults, rules) = checked.map_err(|errors| PolicyError::Rules {
+            policy: shown.clone(),
+            errors: errors
+                .into_iter()
+                .map(|error| self.sources.shorten_rule(error))
+                .collect(),
+        })?;
+        Ok(RuleSet {
+            defaults,
+            rules,
+            revision: self.sources.revision.clone(),
+        })
+    }
+
+    fn from_sources(sources: Sources) -> Result<Self, PolicyError> {
+        let mut engine = engine();
+        add(&mut engine, &sources, sources.rego.iter())?;
+        let shown = sources.shown.clone();
+        let packages: BTreeSet<String> = engine
+            .get_packages()
+            .map_err(|error| PolicyError::internal(&shown, &error))?
+            .into_iter()
+            .collect();
+        if !packages.contains(PACKAGE) {
+            return Err(PolicyError::NoSandboxPackage {
+                policy: shown,
+                found: packages.into_iter().collect(),
+            });
+        }
+        let declared = Declared::find(engine.get_modules());
+        if !declared.unknown_inputs.is_empty() {
+            return Err(PolicyError::UnknownInput {
+                policy: shown,
+                errors: declared
+                    .unknown_inputs
+                    .iter()
+                    .map(|error| sources.shorten(error.clone()))
+                    .collect(),
+            });
+        }
+        Ok(Self {
+            sources,
+            engine,
+            declared,
+        })
+    }
+}
+
+/// An engine with our limits, and nothing in it.
+fn engine() -> Engine {
+    let mut engine = Engine::new();
+    engine.set_strict_builtin_errors(true);
+    engine.set_policy_length_config(PolicyLengthConfig {
+        max_col: NonZeroU32::MIN.saturating_add(MAX_COLUMNS),
+        max_file_bytes: NonZeroUsize::MIN.saturating_add(MAX_FILE_BYTES),
+        max_lines: NonZeroUsize::MIN.saturating_add(MAX_LINES),
+    });
+    engine.set_execution_timer_config(ExecutionTimerConfig {
+        limit: EVALUATION_LIMIT,
+        check_interval: NonZeroU32::MIN.saturating_add(1000),
+    });
+    engine
+}
+
+/// Adds the sources' data and `files` to an engine; all that do not parse are listed.
+fn add<'a>(
+    engine: &mut Engine,
+    sources: &Sources,
+    files: impl Iterator<Item = &'a source::File>,
+) -> Result<(), PolicyError> {
+    let mut errors = Vec::new();
+    for data in &sources.data {
+        let value = data
+            .value()
+            .and_then(|value| engine.add_data(value))
+            .map_err(|error| Located::of_file(&data.path, &error));
+        errors.extend(value.err());
+    }
+    for file in files {
+        let path = file.path.to_string_lossy().into_owned();
+        if let Err(error) = engine.add_policy(path, file.text.clone()) {
+            errors.push(Located::from_regorus(&error));
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(PolicyError::Parse {
+        policy: sources.shown.clone(),
+        errors: errors
+            .into_iter()
+            .map(|error| sources.shorten(error))
+            .collect(),
+    })
+}
+
+/// What a query gives, `None` if it is undefined.
+fn query(engine: &mut Engine, query: &str) -> anyhow::Result<Option<Value>> {
+    let results = engine.eval_query(query.to_owned(), false)?;
+    let first = results.result.into_iter().next();
+    Ok(first
+        .and_then(|result| result.expressions.into_iter().next())
+        .map(|expression| expression.value)
+        .filter(|value| *value != Value::Undefined))
+}
+
+#[cfg(test)]
+mod tests;

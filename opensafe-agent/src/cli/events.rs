@@ -31,9 +31,9 @@ const COLUMNS: [(&str, Cut); 6] = [
     ("TIME", Cut::Never),
     ("WHAT", Cut::Never),
     ("VERDICT", Cut::Never),
-    ("OBJECT", Cut::Middle),
-    ("WHO", Cut::End),
-    ("RULE", Cut::End),
+    ("OBJECT", Cut::Late),
+    ("WHO", Cut::Early),
+    ("RULE", Cut::Early),
 ];
 
 pub(super) fn events(args: &EventsArgs) -> anyhow::Result<ExitCode> {
@@ -144,7 +144,11 @@ fn row(line: &Line, home: &Path, zone: &TimeZone) -> [Cell; 6] {
         Cell::new(time(line.time(), zone)),
         Cell::new(what),
         Cell::new(verdict).styled(style),
-        Cell::new(object),
+        if line.event() == "file" {
+            Cell::new(object).path()
+        } else {
+            Cell::new(object)
+        },
         Cell::new(who),
         Cell::new(rule(line)),
     ]

@@ -36,8 +36,8 @@ const COLUMNS: [(&str, Cut); 7] = [
     ("DURATION", Cut::Never),
     ("STATUS", Cut::Never),
     ("DENIALS", Cut::Never),
-    ("AGENT", Cut::End),
-    ("COMMAND", Cut::End),
+    ("AGENT", Cut::Early),
+    ("COMMAND", Cut::Late),
 ];
 
 pub(super) fn runs(args: &RunsArgs) -> anyhow::Result<ExitCode> {

@@ -12,15 +12,15 @@ const LOOK_AT: usize = 1000;
 /// Columns that one which may be cut keeps.
 const AT_LEAST: usize = 14;
 
-/// What becomes of text that does not fit.
+/// What becomes of a column that is too wide for the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// It always fits.
+    /// It stays as it is.
     Never,
-    /// Its end is left out.
-    End,
-    /// Its middle is left out: a path's end says most.
-    Middle,
+    /// It is made narrower.
+    Early,
+    /// It is made narrower when those that go early are half as wide.
+    Late,
 }
 
 /// A cell.
@@ -28,6 +28,7 @@ pub(super) enum Cut {
 pub(super) struct Cell {
     text: String,
     style: Style,
+    path: bool,
 }
 
 impl Cell {
@@ -37,7 +38,14 @@ impl Cell {
         Self {
             text: if text.is_empty() { "-".into() } else { text },
             style: Style::new(),
+            path: false,
         }
+    }
+
+    /// As a path: where it does not fit, its middle is left out, since its end says most.
+    pub(super) const fn path(mut self) -> Self {
+        self.path = true;
+        self
     }
 
     pub(super) fn styled(mut self, style: Style) -> Self {
@@ -113,7 +121,7 @@ impl<const N: usize, W: Write> Table<N, W> {
     fn print(&mut self, cells: &[Cell; N], widths: [usize; N]) -> io::Result<()> {
         for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
             let text = if self.width.is_some() {
-                &cut(&cell.text, width, self.cuts[at])
+                &cut(&cell.text, width, cell.path)
             } else {
                 &cell.text
             };
@@ -136,24 +144,27 @@ fn squeeze<const N: usize>(widths: &mut [usize; N], cuts: &[Cut; N], width: usiz
             .iter_mut()
             .zip(cuts)
             .filter(|(width, cut)| **cut != Cut::Never && **width > AT_LEAST)
-            .map(|(width, _)| width)
-            .max_by_key(|width| **width);
+            .max_by_key(|(width, cut)| match cut {
+                Cut::Late => **width / 2,
+                _ => **width,
+            });
         match widest {
-            Some(widest) if total > width => *widest -= 1,
+            Some((widest, _)) if total > width => *widest -= 1,
             _ => return,
         }
     }
 }
 
 /// `text` in at most `width` columns, with `…` for what is left out.
-fn cut(text: &str, width: usize, cut: Cut) -> String {
-    if text.width() <= width || cut == Cut::Never || width == 0 {
+fn cut(text: &str, width: usize, path: bool) -> String {
+    if text.width() <= width || width == 0 {
         return text.to_owned();
     }
     let room = width - 1;
-    let (head, tail) = match cut {
-        Cut::Middle => (room / 3, room - room / 3),
-        _ => (room, 0),
+    let (head, tail) = if path {
+        (room / 3, room - room / 3)
+    } else {
+        (room, 0)
     };
     let fitting = |characters: &mut dyn Iterator<Item = char>, room: usize| {
         let mut used = 0;
@@ -175,13 +186,14 @@ mod tests {
     use super::*;
 
     const COLUMNS: [(&str, Cut); 3] =
-        [("ID", Cut::Never), ("PATH", Cut::Middle), ("WHY", Cut::End)];
+        [("ID", Cut::Never), ("PATH", Cut::Late), ("WHY", Cut::Early)];
 
     fn table(width: Option<usize>, rows: &[[&str; 3]]) -> String {
         let mut out = Vec::new();
         let mut table = Table::new(COLUMNS, width, &mut out);
         for row in rows {
-            table.row(row.map(Cell::new)).unwrap();
+            let [id, path, why] = row.map(Cell::new);
+            table.row([id, path.path(), why]).unwrap();
         }
         table.finish().unwrap();
         anstream::adapter::strip_str(std::str::from_utf8(&out).unwrap()).to_string()

@@ -1,1 +1,142 @@
+use clap::{CommandFactory as _, Parser as _};
 
+use super::*;
+use crate::{run::Mode, sink::record::line};
+
+/// The help of `opensafe WORDS…`, in a terminal of 100 columns.
+fn help(words: &[&str], long: bool) -> String {
+    let mut command = Cli::command().term_width(100);
+    command.build();
+    let mut below = &mut command;
+    for word in words {
+        below = below.find_subcommand_mut(word).unwrap();
+    }
+    let help = if long {
+        below.render_long_help()
+    } else {
+        below.render_help()
+    };
+    help.to_string()
+}
+
+fn parsed(words: &[&str]) -> Cli {
+    Cli::try_parse_from([&["opensafe"], words].concat()).unwrap()
+}
+
+fn refused(words: &[&str]) -> String {
+    Cli::try_parse_from([&["opensafe"], words].concat())
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_commands_help_is_as_reviewed() {
+    let commands: [&[&str]; 11] = [
+        &[],
+        &["run"],
+        &["events"],
+        &["runs"],
+        &["doctor"],
+        &["policy"],
+        &["policy", "check"],
+        &["policy", "rules"],
+        &["policy", "test"],
+        &["completions"],
+        &["man"],
+    ];
+    for words in commands {
+        let name = [&["opensafe"], words].concat().join("_");
+        insta::assert_snapshot!(format!("{name}_short"), help(words, false));
+        insta::assert_snapshot!(format!("{name}_long"), help(words, true));
+    }
+}
+
+#[test]
+fn what_follows_the_command_is_the_commands_own() {
+    for words in [
+        &["run", "--", "ls", "--json", "-p", "x"][..],
+        &["run", "ls", "--json", "-p", "x"],
+    ] {
+        let Command::Run(args) = parsed(words).command else {
+            panic!("{words:?}")
+        };
+        assert_eq!(args.command, ["ls", "--json", "-p", "x"]);
+        assert!(!args.json && args.policy.is_empty() && args.mode == Mode::Enforce);
+    }
+}
+
+#[test]
+fn a_mistyped_option_is_not_taken_for_the_command() {
+    let error = refused(&["run", "--polcy", "x", "ls"]);
+    assert!(error.contains("'--policy'"), "{error}");
+}
+
+#[test]
+fn a_run_without_a_command_is_refused() {
+    assert!(refused(&["run", "--policy", "x"]).contains("COMMAND"));
+}
+
+#[test]
+fn events_take_names_of_events_only() {
+    let Command::Events(args) = parsed(&["events", "7f3k2", "--event", "exec,file"]).command else {
+        panic!()
+    };
+    assert_eq!(args.event, [EventName::Exec, EventName::File]);
+    assert!(refused(&["events", "--event", "exce"]).contains("exec"));
+}
+
+#[test]
+fn the_version_names_the_records_format() {
+    let format = format!("record format {}\n", line::VERSION);
+    assert!(help::LONG_VERSION.contains(&format));
+}
+
+#[test]
+fn an_error_is_one_line_and_its_advice_the_next() {
+    let cause = io::Error::new(io::ErrorKind::PermissionDenied, "not yours");
+    let error = anyhow::Error::new(cause).context("cannot read x");
+    let error = Err::<(), _>(error)
+        .advise("ask whose it is")
+        .advise("or take another")
+        .unwrap_err();
+    assert_eq!(
+        explain(&error),
+        "cannot read x: not yours\n  ask whose it is\n  or take another"
+    );
+}
+
+#[test]
+fn a_cause_that_was_said_is_not_said_again() {
+    let error = anyhow::anyhow!("no room").context("cannot write x: no room");
+    assert_eq!(explain(&error), "cannot write x: no room");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let broken = io::Error::from(io::ErrorKind::BrokenPipe);
+    assert!(is_broken_pipe(
+        &anyhow::Error::new(broken).context("cannot print")
+    ));
+    assert!(!is_broken_pipe(&anyhow::anyhow!("Broken pipe")));
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("man1");
+    shell::man(&ManArgs {
+        out: Some(out.clone()),
+    })
+    .unwrap();
+    let mut pages: Vec<_> = std::fs::read_dir(&out)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    pages.sort();
+    insta::assert_snapshot!(pages.join("\n"));
+}

@@ -1,7 +1,8 @@
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
 
 use super::*;
 use crate::{
+    enrich::Peer,
     run::Counts,
     sink::{
         record::read::Lines,
@@ -157,21 +158,41 @@ fn names_are_read_back_byte_for_byte() {
     }
 }
 
-#[test]
-fn no_key_is_the_beginning_of_another_so_that_keys_can_become_a_tree() {
+/// The keys of lines in which everything is that can be.
+fn keys_of_everything() -> BTreeSet<String> {
     let disk = Disk::with_room(usize::MAX);
     let mut record = record(&disk);
     for event in samples::events().iter().chain(&samples::nasty()) {
         record.write(event).unwrap();
     }
+    let mut process = samples::process("x", 1);
+    process.container_id = Some("c0ffee".into());
+    let family = Peer::Family("vsock".into());
+    let connect = samples::connect(samples::allowed(), family, "vsock");
+    let killed = Action::Exit {
+        code: None,
+        signal: Some(9),
+    };
+    for action in [connect, killed] {
+        let event = samples::event(0, process.clone(), action);
+        record.write(&event).unwrap();
+    }
     let mut ended = end(losses(1));
     ended.cleanup.cgroup_left = Some("busy".into());
     record.end(&ended).unwrap();
-    let mut keys = std::collections::BTreeSet::new();
-    for line in disk.text().lines() {
-        let line: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).unwrap();
-        keys.extend(line.into_iter().map(|(key, _)| key));
-    }
+    let text = disk.text();
+    text.lines()
+        .flat_map(|line| {
+            let line: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_str(line).unwrap();
+            line.into_iter().map(|(key, _)| key)
+        })
+        .collect()
+}
+
+#[test]
+fn no_key_is_the_beginning_of_another_so_that_keys_can_become_a_tree() {
+    let keys = keys_of_everything();
     for key in &keys {
         let inside = format!("{key}.");
         assert!(
@@ -304,4 +325,14 @@ fn the_last_line_is_found_without_reading_the_others() {
     assert_eq!(read::last(&path).unwrap().unwrap().event(), "run.end");
     record.store.write_all(b"{\"half").unwrap();
     assert_eq!(read::last(&path).unwrap(), None);
+}
+
+#[test]
+fn every_key_and_event_is_in_the_reference() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/events.md");
+    let reference = std::fs::read_to_string(path).unwrap();
+    for key in keys_of_everything() {
+        assert!(reference.contains(&format!("`{key}`")), "{key}");
+    }
+    assert!(reference.contains(&format!("reference of format {}", line::VERSION)));
 }

@@ -105,9 +105,15 @@ pub enum Command {
 pub struct RunArgs {
     /// Policy to hold the command to; may be given more than once
     ///
-    /// A Rego file, a directory of them, or the name of a policy that ships with OpenSafe (`default`,
-    /// `coding-agent`). Without it, `default` is used.
-    #[arg(short, long, value_name = "DIR|FILE|NAME", value_hint = ValueHint::AnyPath)]
+    /// A Rego file, a directory of them, or the name of a policy that ships with OpenSafe, such as
+    /// `coding-agent`.
+    #[arg(
+        short,
+        long,
+        value_name = "DIR|FILE|NAME",
+        default_value = "default",
+        value_hint = ValueHint::AnyPath
+    )]
     pub policy: Vec<PathBuf>,
 
     /// What becomes of denials
@@ -256,8 +262,8 @@ pub enum PolicyCommand {
 
     /// Run a policy's tests
     ///
-    /// Runs every rule whose name starts with `test_` in the packages whose name ends in `_test`, as
-    /// `opa test` does.
+    /// Runs every rule whose name starts with `test_`, those of `*_test.rego` files too, as `opa test`
+    /// does. One whose name starts with `todo_test_` is left out.
     Test(PolicyTestArgs),
 }
 

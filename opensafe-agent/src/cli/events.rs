@@ -44,14 +44,22 @@ pub(super) fn events(args: &EventsArgs) -> anyhow::Result<ExitCode> {
     };
     let lines = read(&path)?;
     let out = output::stdout();
-    let whole = if args.json {
+    let seen = if args.json {
         json(lines, args, out)?
     } else {
         let width = output::width();
         table(lines, args, &TimeZone::system(), width, out)?
     };
-    if !whole {
-        note("some lines are no events and were left out");
+    if seen.broken > 0 {
+        note(&format!("lines that are no events: {}", seen.broken));
+    }
+    if !args.json {
+        if seen.wanted == 0 {
+            note("no such events are on record");
+        }
+        if !seen.end {
+            note("the record has no end: the run goes on, or came to a sudden one");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -77,50 +85,66 @@ pub(super) fn note(text: &str) {
     let _ = writeln!(anstream::stderr(), "opensafe: {text}");
 }
 
-/// The lines that were asked for, as they are. Whether all could be read.
-fn json(lines: Lines, args: &EventsArgs, mut out: impl Write) -> anyhow::Result<bool> {
-    let whole = each(lines, args, |line| {
+/// What there was to be seen in a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// Lines that were asked for.
+    wanted: u64,
+    /// Lines that could not be read.
+    broken: u64,
+    /// Whether the run's end is on record.
+    end: bool,
+}
+
+/// The lines that were asked for, as they are.
+fn json(lines: Lines, args: &EventsArgs, mut out: impl Write) -> anyhow::Result<Seen> {
+    let seen = each(lines, args, |line| {
         out.write_all(line.raw())?;
         out.write_all(b"\n")
     })?;
     out.flush()?;
-    Ok(whole)
+    Ok(seen)
 }
 
-/// The lines that were asked for, as a table. Whether all could be read.
+/// The lines that were asked for, as a table.
 fn table<R: io::BufRead>(
     lines: Lines<R>,
     args: &EventsArgs,
     zone: &TimeZone,
     width: Option<usize>,
     out: impl Write,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<Seen> {
     let home = lines
         .start()
         .and_then(|start| start.text("opensafe.user.home"))
         .map_or_else(PathBuf::new, PathBuf::from);
     let mut table = Table::new(COLUMNS, width, out);
-    let whole = each(lines, args, |line| table.row(row(line, &home, zone)))?;
+    let seen = each(lines, args, |line| table.row(row(line, &home, zone)))?;
     table.finish()?;
-    Ok(whole)
+    Ok(seen)
 }
 
-/// Calls `with` for each line that was asked for. Whether all could be read.
+/// Calls `with` for each line that was asked for.
 fn each<R: io::BufRead>(
     lines: Lines<R>,
     args: &EventsArgs,
     mut with: impl FnMut(&Line) -> io::Result<()>,
-) -> anyhow::Result<bool> {
-    let mut whole = true;
+) -> anyhow::Result<Seen> {
+    let mut seen = Seen::default();
     for line in lines {
         match line {
-            Ok(line) if wanted(&line, args) => with(&line)?,
-            Ok(_) => {}
-            Err(ReadError::Line { .. }) => whole = false,
+            Ok(line) => {
+                seen.end |= line.event() == "run.end";
+                if wanted(&line, args) {
+                    seen.wanted += 1;
+                    with(&line)?;
+                }
+            }
+            Err(ReadError::Line { .. }) => seen.broken += 1,
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(whole)
+    Ok(seen)
 }
 
 fn wanted(line: &Line, args: &EventsArgs) -> bool {

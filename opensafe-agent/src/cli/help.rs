@@ -42,8 +42,8 @@ Environment:
   NO_COLOR, CLICOLOR_FORCE  never, or always, use colour
   XDG_STATE_HOME            where records are, below opensafe/runs
                             [default: ~/.local/state]
-  OPENSAFE_POLICIES         where shipped policies are
-                            [default: /usr/share/opensafe/policies]";
+  OPENSAFE_POLICY_PATH      where policies are that are named without a path,
+                            before /usr/share/opensafe/policies";
 
 pub(super) const RUN: &str = "\
 Examples:
@@ -75,8 +75,9 @@ Examples:
       opensafe events 7f3k2 --event file --json | jq -r '
         select(.\"opensafe.file.access\" | index(\"write\")) | .\"file.path\"' | sort -u
 
-On a terminal, what does not fit is cut with '…'; elsewhere nothing is.
-The keys of --json are in docs/events.md.
+Notes:
+  On a terminal, what does not fit is cut with '…'; elsewhere nothing is.
+  The keys of --json are in docs/events.md.
 
 Exit statuses:
   0  also if nothing matches
@@ -84,9 +85,10 @@ Exit statuses:
   2  the command line makes no sense";
 
 pub(super) const RUNS: &str = "\
-Records are in $XDG_STATE_HOME/opensafe/runs, or ~/.local/state/opensafe/runs;
-through sudo, the calling user's are listed. A run without a last line on
-record is 'cut off': opensafe was killed, or the disk was full.
+Notes:
+  Records are in $XDG_STATE_HOME/opensafe/runs, by default below
+  ~/.local/state; through sudo, the calling user's are listed. A run whose
+  record has no end is 'cut off': opensafe was killed, or the disk was full.
 
 Exit statuses:
   0  also if there are none

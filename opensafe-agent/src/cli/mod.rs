@@ -18,7 +18,6 @@ pub use args::{
     PolicyCheckArgs, PolicyCommand, PolicyRulesArgs, PolicyTestArgs, RunArgs, RunsArgs,
     SandboxArgs,
 };
-pub use policy::sources;
 
 /// Exit status where a question was answered with no, or could not be.
 const NO: u8 = 1;

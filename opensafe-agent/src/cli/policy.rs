@@ -1,55 +1,389 @@
-//! `opensafe policy`: looks at policies without enforcing them.
+//! `opensafe policy`: looks at policies without enforcing them. Needs no privileges.
 
 use std::{
+    collections::BTreeMap,
     env,
-    path::{Path, PathBuf},
+    io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
 };
 
-use super::{Advise as _, args::PolicyCommand};
+use anstyle::{AnsiColor, Style};
+use anyhow::Context as _;
+use nix::{
+    sys::utsname::uname,
+    unistd::{Uid, User},
+};
+use serde_json::{Value, json};
 
-/// Where policies that ship with OpenSafe are installed.
-const SHIPPED: &str = "/usr/share/opensafe/policies";
+use super::{
+    Advise as _,
+    args::{PolicyCheckArgs, PolicyCommand, PolicyRulesArgs, PolicyTestArgs, SandboxArgs},
+    output,
+    table::{Cell, Cut, Table},
+};
+use crate::{
+    policy::{
+        Host, Input, Policy, User as InputUser,
+        test::{TestResult, run_tests},
+    },
+    rules::{
+        Peer, Rule, RuleSet, Subject,
+        peer::{PortRange, Protocol},
+    },
+    sink::{
+        record::{
+            line::{access_words, verdict},
+            place::Invoker,
+        },
+        text::printable,
+    },
+    tables::{self, Limits},
+    view::{Dev, Mount, View},
+};
+use opensafe_common::verdict::{Access, Verdict};
 
-/// The policy that holds where none is named.
-const DEFAULT: &str = "default";
+/// The name of an agent that is not named.
+const AGENT: &str = "agent";
 
-/// Where the policies that `named` means are: each a path, or the name of one that ships with
-/// OpenSafe. A name without a slash is a path if there is something of that name here.
-///
-/// # Errors
-/// If there is neither a file, a directory nor a shipped policy of a name.
-pub fn sources(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
-    let shipped = env::var_os("OPENSAFE_POLICIES").map_or_else(|| SHIPPED.into(), PathBuf::from);
-    let default = [PathBuf::from(DEFAULT)];
-    let named = if named.is_empty() { &default } else { named };
-    named.iter().map(|name| source(name, &shipped)).collect()
-}
-
-fn source(name: &Path, shipped: &Path) -> anyhow::Result<PathBuf> {
-    if name.exists() {
-        return Ok(name.to_owned());
-    }
-    let no_such = || Err(anyhow::anyhow!("there is no policy {}", name.display()));
-    if name.components().count() != 1 || name.has_root() {
-        return no_such().advise("name a Rego file or a directory of them");
-    }
-    let inside = shipped.join(name);
-    if inside.exists() {
-        Ok(inside)
-    } else {
-        no_such().advise(format_args!(
-            "neither is it here, nor in {}",
-            shipped.display()
-        ))
-    }
-}
+const COLUMNS: [(&str, Cut); 7] = [
+    ("ID", Cut::Never),
+    ("ON", Cut::Never),
+    ("MATCH", Cut::Late),
+    ("ACCESS/PORTS", Cut::Early),
+    ("VERDICT", Cut::Never),
+    ("SEVERITY", Cut::Never),
+    ("REASON", Cut::Early),
+];
 
 pub(super) fn policy(command: &PolicyCommand) -> anyhow::Result<ExitCode> {
     match command {
-        PolicyCommand::Check(args) => sources(&args.policy.policy)?,
-        PolicyCommand::Rules(args) => sources(&args.policy.policy)?,
-        PolicyCommand::Test(args) => sources(&args.policy.policy)?,
-    };
-    Err(anyhow::anyhow!("this build cannot evaluate policies yet"))
+        PolicyCommand::Check(args) => check(args),
+        PolicyCommand::Rules(args) => rules(args),
+        PolicyCommand::Test(args) => test(args),
+    }
 }
+
+fn check(args: &PolicyCheckArgs) -> anyhow::Result<ExitCode> {
+    let policy = Policy::load(&args.policy.policy)?;
+    let input = input(&args.sandbox)?;
+    let rules = policy.evaluate(&input)?;
+    // A host has more mounts than one, but what is too large for one is too large for it.
+    let view = View {
+        mounts: vec![Mount {
+            dev: Dev::new(0, 1),
+            fs_type: "ext4".to_owned(),
+            root: b"/".to_vec(),
+            point: b"/".to_vec(),
+        }],
+        ..View::default()
+    };
+    tables::compile(&rules, &view, Limits::default())
+        .with_context(|| format!("policy {}", policy.name()))?;
+    let mut out = output::stdout();
+    let count = rules.rules.len();
+    writeln!(
+        out,
+        "policy {} is fit: {count} {} for agent \"{}\" in {}",
+        rules.revision,
+        if count == 1 { "rule" } else { "rules" },
+        printable(input.agent.as_bytes()),
+        printable(input.workspace.as_os_str().as_encoded_bytes()),
+    )?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rules(args: &PolicyRulesArgs) -> anyhow::Result<ExitCode> {
+    let policy = Policy::load(&args.policy.policy)?;
+    let rules = policy.evaluate(&input(&args.sandbox)?)?;
+    let mut out = output::stdout();
+    if args.json {
+        writeln!(out, "{}", rules_json(&rules))?;
+        out.flush()?;
+    } else {
+        rules_table(&rules, output::width(), out)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The sandbox that `opensafe run` would make for these arguments, as a policy is told of it.
+fn input(args: &SandboxArgs) -> anyhow::Result<Input> {
+    let user = match &args.user {
+        Some(name) => User::from_name(name)
+            .ok()
+            .flatten()
+            .with_context(|| format!("there is no user {name}"))?,
+        None => {
+            let owner = Invoker::current().owner;
+            let uid = owner.map_or_else(Uid::current, |owner| Uid::from_raw(owner.uid));
+            User::from_uid(uid)
+                .ok()
+                .flatten()
+                .with_context(|| format!("user {uid} has no account"))
+                .advise("name one with --user")?
+        }
+    };
+    let workspace = args.workspace.clone().unwrap_or_else(|| ".".into());
+    let workspace = workspace
+        .canonicalize()
+        .with_context(|| format!("the workspace {}", workspace.display()))?;
+    let host = uname().context("the host's name")?;
+    let agent = args.agent.clone().unwrap_or_else(|| AGENT.to_owned());
+    Ok(Input {
+        workspace,
+        home: user.dir,
+        tmp: env::var_os("TMPDIR").map_or_else(|| "/tmp".into(), PathBuf::from),
+        user: InputUser {
+            name: user.name,
+            uid: user.uid.as_raw(),
+        },
+        runtime: "process".to_owned(),
+        labels: BTreeMap::new(),
+        command: vec![agent.clone()],
+        host: Host {
+            name: host.nodename().to_string_lossy().into_owned(),
+            kernel: host.release().to_string_lossy().into_owned(),
+            capabilities: Vec::new(),
+        },
+        agent,
+    })
+}
+
+/// A rule's subject in the words of a policy.
+struct Words {
+    on: &'static str,
+    matches: Vec<String>,
+    access: Vec<&'static str>,
+    ports: Vec<String>,
+    protocol: Option<&'static str>,
+}
+
+impl Words {
+    fn of(subject: &Subject) -> Self {
+        let none = Self {
+            on: "exec",
+            matches: Vec::new(),
+            access: Vec::new(),
+            ports: Vec::new(),
+            protocol: None,
+        };
+        match subject {
+            Subject::Exec(globs) => Self {
+                matches: globs.iter().map(ToString::to_string).collect(),
+                ..none
+            },
+            Subject::File { globs, access } => Self {
+                on: "file",
+                matches: globs.iter().map(ToString::to_string).collect(),
+                access: access_words(*access),
+                ..none
+            },
+            Subject::Connect {
+                peers,
+                ports,
+                protocol,
+            } => Self {
+                on: "connect",
+                matches: peers.iter().map(peer).collect(),
+                ports: ports.iter().map(ToString::to_string).collect(),
+                protocol: protocol.map(Protocol::name),
+                ..none
+            },
+        }
+    }
+
+    /// What narrows the match: `read, write`, `443, 8000-8099 tcp`, `any`.
+    fn narrowed(&self, subject: &Subject) -> String {
+        match subject {
+            Subject::File { access, .. } if *access == Access::FILE => "any".to_owned(),
+            Subject::File { .. } => self.access.join(", "),
+            Subject::Exec(_) => String::new(),
+            Subject::Connect { .. } => {
+                let ports = self.ports.join(", ");
+                let both = [ports.as_str(), self.protocol.unwrap_or_default()];
+                let text = both.join(" ").trim().to_owned();
+                if text.is_empty() {
+                    "any".to_owned()
+                } else {
+                    text
+                }
+            }
+        }
+    }
+}
+
+fn peer(peer: &Peer) -> String {
+    match peer {
+        Peer::Any => "*".to_owned(),
+        Peer::Ip(prefix) => prefix.to_string(),
+        Peer::UnixPath(glob) => format!("unix:{glob}"),
+        Peer::UnixAbstract(glob) => glob.to_string(),
+    }
+}
+
+/// A row for each rule, a further one for each further match, and at the end the defaults.
+fn rules_table(rules: &RuleSet, width: Option<usize>, out: impl Write) -> io::Result<()> {
+    let mut table = Table::new(COLUMNS, width, out);
+    let shown = |text: &str| Cell::new(printable(text.as_bytes()));
+    for rule in &rules.rules {
+        let words = Words::of(&rule.subject);
+        let mut matches = words.matches.iter();
+        let first = matches.next().map_or("", String::as_str);
+        table.row([
+            shown(&rule.id.0),
+            Cell::new(words.on),
+            shown(first).path(),
+            Cell::new(words.narrowed(&rule.subject)),
+            Cell::new(verdict(rule.verdict)).styled(style(rule.verdict)),
+            Cell::new(rule.severity.name()),
+            shown(&rule.reason),
+        ])?;
+        for further in matches {
+            let mut row = [const { Cell::blank() }; 7];
+            row[2] = shown(further).path();
+            table.row(row)?;
+        }
+    }
+    let defaults = rules.defaults;
+    for (on, default) in [
+        ("exec", defaults.exec),
+        ("file", defaults.file),
+        ("connect", defaults.connect),
+    ] {
+        table.row([
+            Cell::new(format!("defaults.{on}")),
+            Cell::new(on),
+            Cell::new("where no rule matches"),
+            Cell::new(""),
+            Cell::new(verdict(default)).styled(style(default)),
+            Cell::new(""),
+            Cell::new(""),
+        ])?;
+    }
+    table.finish()
+}
+
+const fn style(verdict: Verdict) -> Style {
+    match verdict {
+        Verdict::Allow => AnsiColor::Green.on_default(),
+        Verdict::Audit => AnsiColor::Cyan.on_default(),
+        Verdict::Deny => AnsiColor::Red.on_default(),
+    }
+}
+
+fn rules_json(rules: &RuleSet) -> Value {
+    json!({
+        "revision": rules.revision,
+        "defaults": {
+            "exec": verdict(rules.defaults.exec),
+            "file": verdict(rules.defaults.file),
+            "connect": verdict(rules.defaults.connect),
+        },
+        "rules": rules.rules.iter().map(rule_json).collect::<Vec<_>>(),
+    })
+}
+
+/// A rule in the form that a policy has it in, with where it was written.
+fn rule_json(rule: &Rule) -> Value {
+    let words = Words::of(&rule.subject);
+    let mut json = json!({
+        "id": rule.id,
+        "on": words.on,
+        "match": words.matches,
+        "verdict": verdict(rule.verdict),
+        "severity": rule.severity,
+        "reason": rule.reason,
+    });
+    let mut put = |key: &str, value: Value| json[key] = value;
+    match &rule.subject {
+        Subject::File { .. } => put("access", json!(words.access)),
+        Subject::Connect { ports, .. } => {
+            if !ports.is_empty() {
+                put("ports", ports.iter().map(port_json).collect());
+            }
+            if let Some(protocol) = words.protocol {
+                put("protocol", json!(protocol));
+            }
+        }
+        Subject::Exec(_) => {}
+    }
+    if let Some(origin) = &rule.origin {
+        put("origin", json!(origin));
+    }
+    json
+}
+
+/// A number, or `"FIRST-LAST"`.
+fn port_json(ports: &PortRange) -> Value {
+    if ports.first == ports.last {
+        json!(ports.first)
+    } else {
+        json!(ports.to_string())
+    }
+}
+
+fn test(args: &PolicyTestArgs) -> anyhow::Result<ExitCode> {
+    let results = run_tests(&args.policy.policy)?;
+    let out = output::stdout();
+    if args.json {
+        tests_json(&results, out)?;
+    } else {
+        tests_text(&results, out)?;
+    }
+    let ran = results.iter().filter(|result| !result.skipped);
+    let all_passed = ran.clone().all(|result| result.passed);
+    Ok(ExitCode::from(u8::from(ran.count() == 0 || !all_passed)))
+}
+
+/// As cargo has it: a line for each test, then what went wrong, then the counts.
+fn tests_text(results: &[TestResult], mut out: impl Write) -> io::Result<()> {
+    let mut counts = [0; 3];
+    for result in results {
+        let (at, word, colour) = match (result.skipped, result.passed) {
+            (true, _) => (2, "left out", AnsiColor::Yellow),
+            (_, true) => (0, "ok", AnsiColor::Green),
+            (_, false) => (1, "FAILED", AnsiColor::Red),
+        };
+        counts[at] += 1;
+        let style = colour.on_default();
+        let name = result.name.strip_prefix("data.").unwrap_or(&result.name);
+        writeln!(out, "test {name} ... {style}{word}{style:#}")?;
+    }
+    for result in results {
+        let failed = !result.passed && !result.skipped;
+        if failed {
+            let why = result.error.as_deref().unwrap_or("is not true");
+            writeln!(out, "\n{} ({}): {why}", result.name, result.origin)?;
+        }
+        for printed in result.output.iter().filter(|_| failed) {
+            writeln!(out, "  {}", printable(printed.as_bytes()))?;
+        }
+    }
+    let [passed, failed, skipped] = counts;
+    write!(out, "\n{passed} passed, {failed} failed")?;
+    if skipped > 0 {
+        write!(out, ", {skipped} left out")?;
+    }
+    writeln!(out)?;
+    out.flush()
+}
+
+fn tests_json(results: &[TestResult], mut out: impl Write) -> io::Result<()> {
+    for result in results {
+        let line = json!({
+            "name": result.name,
+            "origin": result.origin,
+            "passed": result.passed,
+            "skipped": result.skipped,
+            "duration_ms": result.duration.as_secs_f64() * 1000.0,
+            "error": result.error,
+            "output": result.output,
+        });
+        writeln!(out, "{line}")?;
+    }
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use clap::{CommandFactory as _, Parser as _};
 
 use super::*;
@@ -66,7 +68,9 @@ fn what_follows_the_command_is_the_commands_own() {
             panic!("{words:?}")
         };
         assert_eq!(args.command, ["ls", "--json", "-p", "x"]);
-        assert!(!args.json && args.policy.is_empty() && args.mode == Mode::Enforce);
+        assert!(
+            !args.json && args.policy == [PathBuf::from("default")] && args.mode == Mode::Enforce
+        );
     }
 }
 

@@ -113,7 +113,8 @@ fn a_broken_line_is_left_out_and_the_rest_is_shown() {
     record.splice(second..second, *b"{\"half\n");
     let lines = Lines::new(Path::new("r.jsonl"), BufReader::new(&record[..])).unwrap();
     let mut out = Vec::new();
-    assert!(!table(lines, &args(), &TimeZone::UTC, None, &mut out).unwrap());
+    let seen = table(lines, &args(), &TimeZone::UTC, None, &mut out).unwrap();
+    assert_eq!((seen.broken, seen.end), (1, true));
     assert!(String::from_utf8(out).unwrap().contains("id_ed25519"));
 }
 

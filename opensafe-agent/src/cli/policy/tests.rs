@@ -1,0 +1,93 @@
+use super::*;
+use crate::rules::Origin;
+
+/// A policy in a directory of its own.
+fn policy(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    directory
+}
+
+const POLICY: &str = r#"package opensafe.sandbox
+
+defaults := {"exec": "allow", "file": "deny", "connect": "audit"}
+
+rules contains {
+	"id": "secrets.ssh", "on": "file", "match": sprintf("%s/.ssh/**", [input.home]),
+	"access": ["read", "write"], "verdict": "deny", "severity": "high",
+	"reason": "SSH keys stay outside the sandbox",
+}
+
+rules contains {"id": "work", "on": "file", "match": sprintf("%s/**", [input.workspace]), "verdict": "allow"}
+
+rules contains {
+	"id": "net.private", "on": "connect", "match": ["10.0.0.0/8", "fd00::/8"],
+	"ports": [443, "8000-8099"], "protocol": "tcp", "verdict": "deny", "reason": "not ours",
+}
+
+rules contains {"id": "docker", "on": "connect", "match": ["unix:/run/docker.sock", "unix:@/containerd-*"], "verdict": "deny"}
+
+rules contains {"id": "sudo", "on": "exec", "match": ["/usr/bin/sudo", "/usr/bin/su"], "verdict": "deny"}
+"#;
+
+fn evaluated() -> RuleSet {
+    let directory = policy(&[("policy.rego", POLICY)]);
+    let input = Input {
+        agent: "coder".into(),
+        workspace: "/home/me/work".into(),
+        home: "/home/me".into(),
+        tmp: "/tmp".into(),
+        ..Input::default()
+    };
+    let mut rules = Policy::load(&[directory.path().into()])
+        .unwrap()
+        .evaluate(&input)
+        .unwrap();
+    rules.revision = "team@9c41e07b".into();
+    for rule in &mut rules.rules {
+        rule.origin = Some(Origin {
+            file: "policy.rego".into(),
+            line: rule.origin.as_ref().unwrap().line,
+        });
+    }
+    rules
+}
+
+fn plain(out: &[u8]) -> String {
+    anstream::adapter::strip_str(std::str::from_utf8(out).unwrap()).to_string()
+}
+
+#[test]
+fn rules_are_a_table() {
+    let mut out = Vec::new();
+    rules_table(&evaluated(), None, &mut out).unwrap();
+    insta::assert_snapshot!(plain(&out));
+}
+
+#[test]
+fn rules_as_json_are_in_the_form_of_a_policy() {
+    let json = rules_json(&evaluated());
+    insta::assert_snapshot!(serde_json::to_string_pretty(&json).unwrap());
+}
+
+#[test]
+fn tests_are_listed_and_failures_explained() {
+    let tests = r#"package opensafe.sandbox_test
+
+import data.opensafe.sandbox
+
+test_sudo if { some rule in sandbox.rules; rule.id == "sudo" }
+
+test_wrong if { print("seen", 1); 1 == 2 }
+
+todo_test_later if { false }
+"#;
+    let directory = policy(&[("policy.rego", POLICY), ("policy_test.rego", tests)]);
+    let results = run_tests(&[directory.path().into()]).unwrap();
+    let mut out = Vec::new();
+    tests_text(&results, &mut out).unwrap();
+    let directory = directory.path().to_str().unwrap();
+    insta::assert_snapshot!(plain(&out).replace(directory, "[policy]"));
+}

@@ -80,6 +80,12 @@ pub(super) fn ready(name: &str) -> Result<Kernel> {
         .as_nanos();
     let key = repo::fingerprint(&[
         given.image.as_os_str().as_encoded_bytes(),
+        given
+            .modules
+            .as_deref()
+            .unwrap_or(Path::new(""))
+            .as_os_str()
+            .as_encoded_bytes(),
         stamp.to_string().as_bytes(),
     ]);
     let folder = kernels.join(format!("given-{key}"));

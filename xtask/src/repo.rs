@@ -21,7 +21,10 @@ pub(crate) fn target() -> PathBuf {
 /// Where kernels, roots and runs of guests are kept. `OPENSAFE_VM_DIR` puts it elsewhere, so that several checkouts
 /// share one.
 pub(crate) fn vm() -> PathBuf {
-    std::env::var_os("OPENSAFE_VM_DIR").map_or_else(|| target().join("vm"), PathBuf::from)
+    let chosen = std::env::var_os("OPENSAFE_VM_DIR").map(PathBuf::from);
+    chosen
+        .and_then(|chosen| std::path::absolute(chosen).ok())
+        .unwrap_or_else(|| target().join("vm"))
 }
 
 /// A line of progress for a person.

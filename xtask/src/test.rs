@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
 
 use crate::{
     build::{self, Built},
@@ -220,6 +221,8 @@ fn has_component(name: &str) -> bool {
 fn units(_: &Ground<'_>) -> Result<Tally> {
     let mut tests = run::cargo()
         .env("OPENSAFE_EBPF_OBJECT", build::object())
+        // A snapshot that differs is a failure, and leaves nothing in the tree.
+        .env("INSTA_UPDATE", "no")
         .args(["test", "--quiet", "--workspace", "--no-fail-fast"])
         .stdout(Stdio::piped())
         .spawn()
@@ -262,27 +265,53 @@ fn policies(ground: &Ground<'_>) -> Result<Tally> {
     let Some(agent) = &ground.built.agent else {
         bail!("the agent was not built")
     };
-    let help = Command::new(agent)
-        .args(["policy", "test", "--help"])
-        .output()
-        .context("opensafe")?;
-    if !help.status.success() {
-        return Ok(Tally::skipped("`opensafe policy test` is not there yet"));
-    }
     let mut tally = Tally::default();
     for folder in folders(&repo::root().join("policies"))? {
-        let status = Command::new(agent)
-            .args(["policy", "test"])
-            .arg(&folder)
-            .status()?;
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        tally.add(if status.success() {
-            Tally::passed()
-        } else {
-            Tally::failed(format!("policies/{name}"))
-        });
+        let output = Command::new(agent)
+            .args(["policy", "test", "--json"])
+            .arg(&folder)
+            .stderr(Stdio::inherit())
+            .output()
+            .context("opensafe policy test")?;
+        let counted = rego_counts(&name, &String::from_utf8_lossy(&output.stdout));
+        let told = counted.failed > 0 || output.status.success();
+        tally.add(counted);
+        if !told {
+            tally.add(Tally::failed(format!("policies/{name}: {}", output.status)));
+        }
     }
     Ok(tally)
+}
+
+/// A test in Rego, as far as we look at it; one is printed a line.
+#[derive(Deserialize)]
+struct RegoTest {
+    name: String,
+    passed: bool,
+    skipped: bool,
+    error: Option<String>,
+}
+
+fn rego_counts(policy: &str, output: &str) -> Tally {
+    let mut tally = Tally::default();
+    for test in output
+        .lines()
+        .filter_map(|line| serde_json::from_str::<RegoTest>(line).ok())
+    {
+        tally.add(match test {
+            RegoTest { skipped: true, .. } => Tally {
+                skipped: 1,
+                ..Tally::default()
+            },
+            RegoTest { passed: true, .. } => Tally::passed(),
+            RegoTest { name, error, .. } => {
+                let why = error.unwrap_or_else(|| "is not true".into());
+                Tally::failed(format!("policies/{policy}: {name}: {why}"))
+            }
+        });
+    }
+    tally
 }
 
 fn folders(parent: &Path) -> Result<Vec<PathBuf>> {
@@ -401,7 +430,22 @@ fn counts(line: &str) -> Option<Tally> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Tally, counts, libtest, scenario_counts};
+    use super::{Tally, counts, libtest, rego_counts, scenario_counts};
+
+    #[test]
+    fn tests_in_rego_are_counted_one_by_one() {
+        let tally = rego_counts(
+            "default",
+            r#"{"name":"data.a.test_b","passed":true,"skipped":false,"error":null}
+{"name":"data.a.test_c","passed":false,"skipped":false,"error":null}
+{"name":"data.a.todo_test_d","passed":false,"skipped":true,"error":null}"#,
+        );
+        assert_eq!((tally.passed, tally.failed, tally.skipped), (1, 1, 1));
+        assert_eq!(
+            tally.failures,
+            ["policies/default: data.a.test_c: is not true"]
+        );
+    }
 
     #[test]
     fn counts_are_read_as_they_are_written() {

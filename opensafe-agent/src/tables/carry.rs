@@ -1,8 +1,8 @@
 //! Carrying a glob over: from the name that a rule uses to the bytes that the kernel reads.
 //!
 //! A rule says `/mnt/data/**/*.key`; `/mnt` is a mount of a superblock's directory `/export`. What the
-//! mount point leaves of the glob, `/data/**/*.key`, placed behind the mounted directory is what the
-//! kernel has to look for in that superblock: `/export/data/**/*.key`.
+//! mount point leaves of the glob, `/data/**/*.key`, is what the kernel has to look for in that
+//! superblock below `/export`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,9 +49,10 @@ pub(super) fn through_links(
     names
 }
 
-/// What is left of the alternative below `directory`: nothing if it names nothing there, several if a
-/// `**` may stop at several places. What one of them covers already is left out.
-pub(super) fn below<'a>(alternative: &'a [Component], directory: &[u8]) -> Vec<&'a [Component]> {
+/// What is left of the alternative below `directory`, as the index of the first component that is: nothing if
+/// it names nothing there, several if a `**` may stop at several places. What one of them covers already is
+/// left out.
+pub(super) fn below(alternative: &[Component], directory: &[u8]) -> Vec<usize> {
     let mut places = BTreeSet::from([0]);
     for name in components(directory) {
         let mut reached = BTreeSet::new();
@@ -69,34 +70,20 @@ pub(super) fn below<'a>(alternative: &'a [Component], directory: &[u8]) -> Vec<&
         }
         places = reached;
     }
-    places
-        .into_iter()
-        .map(|place| &alternative[place..])
-        .collect()
+    places.into_iter().collect()
 }
 
-/// The pattern for what lies at `rest` below the superblock's directory `root`.
-pub(super) fn path_atoms(root: &[u8], rest: &[Component]) -> Vec<Atom> {
-    let mut atoms: Vec<Atom> = root_atoms(root);
-    for component in rest {
+/// The pattern for what a glob's components name.
+pub(super) fn path_atoms(components: &[Component]) -> Vec<Atom> {
+    let mut atoms = Vec::new();
+    for component in components {
         match component {
-            Component::AnyDepth if atoms.last() == Some(&Atom::Deep) => {}
             Component::AnyDepth => atoms.push(Atom::Deep),
             Component::Name(tokens) => {
                 atoms.push(Atom::Byte(b'/'));
                 atoms.extend(name_atoms(tokens));
             }
         }
-    }
-    atoms
-}
-
-/// The pattern for the superblock's directory `root` itself.
-pub(super) fn root_atoms(root: &[u8]) -> Vec<Atom> {
-    let mut atoms = Vec::new();
-    for name in components(root) {
-        atoms.push(Atom::Byte(b'/'));
-        atoms.extend(name.iter().copied().map(Atom::Byte));
     }
     atoms
 }
@@ -117,7 +104,7 @@ pub(super) fn abstract_atoms(tokens: &[Token]) -> Vec<Atom> {
 }
 
 /// The names in a path, without what lies between them.
-pub(super) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/')
         .filter(|name| !name.is_empty())
 }

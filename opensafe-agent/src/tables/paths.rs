@@ -1,7 +1,8 @@
 //! Path rules in a view: which patterns belong to which superblock, and what a state says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use opensafe_common::tables::ROW_HEAD_CELLS;
 use opensafe_common::verdict::{Access, Verdict, Word};
 
 use crate::rules::glob::{Component, PathGlob, Token};
@@ -28,26 +29,22 @@ pub(super) struct Paths {
 }
 
 pub(super) fn compile(rules: &RuleSet, view: &View, limits: Limits) -> Result<Paths, TableError> {
-    let sayings = Said::new(rules, view);
-    let mut nfa = Nfa::default();
+    let said = Said::new(rules, view);
+    let mut lowering = Lowering::new(&said);
     let mut roots: Vec<Vec<NodeId>> = Vec::new();
     let mut ids = Vec::new();
     for (id, names) in superblocks::named(view) {
         ids.push(id);
-        let [anchored, floating] = match &names[..] {
-            [name] => sayings.one_name(name),
-            names => [sayings.many_names(names), Patterns::default()],
-        };
-        roots.push(anchored.lower(&mut nfa));
-        roots.push(floating.lower(&mut nfa));
+        roots.extend(match &names[..] {
+            [name] => lowering.one_name(name),
+            names => [lowering.many_names(names), Vec::new()],
+        });
     }
     for id in superblocks::nameless(view) {
         ids.push(id);
-        roots.push(own_objects().lower(&mut nfa));
-        roots.push(Vec::new());
+        roots.extend([lowering.own_object(), Vec::new()]);
     }
-    roots.push(sayings.abstract_names().lower(&mut nfa));
-    roots.push(Vec::new());
+    roots.extend([lowering.abstract_names(), Vec::new()]);
 
     let too_large = |stage, limit| TableError::TooLarge {
         limit,
@@ -58,10 +55,10 @@ pub(super) fn compile(rules: &RuleSet, view: &View, limits: Limits) -> Result<Pa
         cells: limits.building_cells,
         work: limits.building_cells,
     };
-    let built = determinise(&nfa, &roots, |said| sayings.judge(said), bounds)
+    let built = determinise(&lowering.nfa, &roots, |saying| said.judge(saying), bounds)
         .map_err(|_| too_large(Stage::Building, limits.building_cells))?;
     let dfa = minimise(&built);
-    if dfa.words.len() * (dfa.width + 2) > limits.cells {
+    if dfa.words.len() * (dfa.width + ROW_HEAD_CELLS) > limits.cells {
         return Err(too_large(Stage::Installing, limits.cells));
     }
     let mut starts = dfa.starts.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
@@ -69,9 +66,9 @@ pub(super) fn compile(rules: &RuleSet, view: &View, limits: Limits) -> Result<Pa
     Ok(Paths {
         superblocks,
         abstract_names: starts.next().unwrap_or_default(),
-        default: sayings.default,
-        nameless: sayings.nameless(),
-        other_family: sayings
+        default: said.default,
+        nameless: said.nameless(),
+        other_family: said
             .every_peer
             .or_else(Word::of(rules.defaults.connect, Access::UNIX)),
         built_states: built.words.len() - 1,
@@ -155,50 +152,6 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// Patterns of a superblock with one name, anchored and floating ones apart.
-    fn one_name(&self, name: &Name) -> [Patterns; 2] {
-        let [mut anchored, mut floating] = [Patterns::default(), Patterns::default()];
-        anchored.everything(&name.root, 0, self.named());
-        for (word, rest) in self.below(name) {
-            let side = if carry::floats(rest) {
-                &mut floating
-            } else {
-                &mut anchored
-            };
-            side.add(0, word, &carry::path_atoms(&name.root, rest));
-        }
-        [anchored, floating]
-    }
-
-    /// Patterns of a superblock with several names. They have to be weighed against each other where the
-    /// state is made, so that all go into one automaton.
-    fn many_names(&self, names: &[Name]) -> Patterns {
-        let mut patterns = Patterns::default();
-        for (number, name) in (1..).zip(names) {
-            patterns.everything(&name.root, number, self.named());
-            for (word, rest) in self.below(name) {
-                patterns.add(number, word, &carry::path_atoms(&name.root, rest));
-            }
-        }
-        patterns
-    }
-
-    fn below(&self, name: &Name) -> impl Iterator<Item = (Word, &[Component])> {
-        self.paths.iter().flat_map(|(word, alternative)| {
-            let rests = carry::below(alternative, &name.point);
-            rests.into_iter().map(|rest| (*word, rest))
-        })
-    }
-
-    fn abstract_names(&self) -> Patterns {
-        let mut patterns = Patterns::default();
-        patterns.add(0, self.named(), &[Atom::Star(ByteSet::ANY)]);
-        for (word, tokens) in &self.abstracts {
-            patterns.add(0, *word, &carry::abstract_atoms(tokens));
-        }
-        patterns
-    }
-
     /// The word of a state. With one name it is what the rules say; with several, what each name's rules and
     /// the default come to, and the strictest of that.
     fn judge(&self, said: &[Saying]) -> Word {
@@ -215,14 +168,6 @@ impl<'a> Said<'a> {
     }
 }
 
-/// A task's own kernel objects (pipes, sockets, namespaces, its memory as a file): their use is no matter of
-/// names, but running one as a program is.
-fn own_objects() -> Patterns {
-    let mut patterns = Patterns::default();
-    patterns.everything(b"", 0, Word::of(Verdict::Allow, Access::FILE));
-    patterns
-}
-
 /// The same verdicts with one bit for each kind, so that words which mean the same are the same.
 const fn strictest(word: Word) -> Word {
     Word {
@@ -232,39 +177,120 @@ const fn strictest(word: Word) -> Word {
     }
 }
 
-/// Patterns for one start, put together by what they say.
+/// What a mount point leaves of the rules: for each that says something below it, its index in
+/// [`Said::paths`] and the first component that is left.
+type Rests = Vec<(usize, usize)>;
+
+/// Makes patterns part of one nondeterministic automaton.
+struct Lowering<'a> {
+    said: &'a Said<'a>,
+    nfa: Nfa,
+    /// Nodes below a mount point, the anchored and the floating ones. Most mount points leave the same.
+    below: HashMap<(u32, Rests), [Vec<NodeId>; 2]>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(said: &'a Said<'a>) -> Self {
+        Self {
+            said,
+            nfa: Nfa::default(),
+            below: HashMap::new(),
+        }
+    }
+
+    /// A superblock with one name: anchored and floating patterns apart.
+    fn one_name(&mut self, name: &Name) -> [Vec<NodeId>; 2] {
+        self.below(0, &name.point)
+            .map(|nodes| self.behind(&name.root, nodes))
+    }
+
+    /// A superblock with several names. What they bring has to be weighed against each other where a state
+    /// gets its word, so that all goes into one automaton.
+    fn many_names(&mut self, names: &[Name]) -> Vec<NodeId> {
+        let mut nodes = Vec::new();
+        for (at, name) in names.iter().enumerate() {
+            // Names of directories that lie apart never meet, so they may share a number, and with it
+            // states. In their order a directory comes after those around it.
+            let around = names[..at].iter().filter(|other| other.covers(name));
+            let number = around.fold(1, |number: u32, _| number + 1);
+            let below = self.below(number, &name.point);
+            nodes.extend(self.behind(&name.root, below.concat()));
+        }
+        nodes
+    }
+
+    fn below(&mut self, number: u32, point: &[u8]) -> [Vec<NodeId>; 2] {
+        let rests: Rests = (0..)
+            .zip(&self.said.paths)
+            .flat_map(|(at, (_, path))| {
+                carry::below(path, point)
+                    .into_iter()
+                    .map(move |first| (at, first))
+            })
+            .collect();
+        let key = (number, rests);
+        if let Some(nodes) = self.below.get(&key) {
+            return nodes.clone();
+        }
+        let [mut anchored, mut floating] = [Patterns::default(), Patterns::default()];
+        anchored.add(self.said.named(), &[Atom::Deep]);
+        for &(at, first) in &key.1 {
+            let (word, path) = &self.said.paths[at];
+            let rest = &path[first..];
+            let side = if carry::floats(rest) {
+                &mut floating
+            } else {
+                &mut anchored
+            };
+            side.add(*word, &carry::path_atoms(rest));
+        }
+        let nodes = [anchored, floating].map(|patterns| patterns.lower(number, &mut self.nfa));
+        self.below.insert(key, nodes.clone());
+        nodes
+    }
+
+    /// The same below the superblock's directory `root`.
+    fn behind(&mut self, root: &[u8], nodes: Vec<NodeId>) -> Vec<NodeId> {
+        nodes
+            .into_iter()
+            .map(|node| self.nfa.behind(root, node))
+            .collect()
+    }
+
+    fn abstract_names(&mut self) -> Vec<NodeId> {
+        let mut patterns = Patterns::default();
+        patterns.add(self.said.named(), &[Atom::Star(ByteSet::ANY)]);
+        for (word, tokens) in &self.said.abstracts {
+            patterns.add(*word, &carry::abstract_atoms(tokens));
+        }
+        patterns.lower(0, &mut self.nfa)
+    }
+
+    /// One of a task's own kernel objects (pipes, sockets, namespaces, its memory as a file): their use is
+    /// no matter of names, but running one as a program is.
+    fn own_object(&mut self) -> Vec<NodeId> {
+        let mut patterns = Patterns::default();
+        let word = Word::of(Verdict::Allow, Access::FILE);
+        patterns.add(word, &[Atom::Star(ByteSet::ANY)]);
+        patterns.lower(0, &mut self.nfa)
+    }
+}
+
+/// Patterns put together by what they say.
 #[derive(Default)]
-struct Patterns(BTreeMap<(u32, [u16; 4]), Trie>);
+struct Patterns(BTreeMap<[u16; 4], (Word, Trie)>);
 
 impl Patterns {
-    fn add(&mut self, name: u32, word: Word, atoms: &[Atom]) {
-        let key = (name, [word.allow, word.audit, word.deny, word.flags]);
-        self.0.entry(key).or_default().insert(atoms);
+    fn add(&mut self, word: Word, atoms: &[Atom]) {
+        let key = [word.allow, word.audit, word.deny, word.flags];
+        let (_, trie) = self.0.entry(key).or_insert((word, Trie::default()));
+        trie.insert(atoms);
     }
 
-    /// The directory `root`, and all below it.
-    fn everything(&mut self, root: &[u8], name: u32, word: Word) {
-        // At a superblock's root this is any string at all, which ends in a single state.
-        let mut atoms = carry::root_atoms(root);
-        atoms.push(match atoms.is_empty() {
-            true => Atom::Star(ByteSet::ANY),
-            false => Atom::Deep,
-        });
-        self.add(name, word, &atoms);
-    }
-
-    fn lower(self, nfa: &mut Nfa) -> Vec<NodeId> {
+    fn lower(self, name: u32, nfa: &mut Nfa) -> Vec<NodeId> {
         self.0
-            .into_iter()
-            .filter_map(|((name, [allow, audit, deny, flags]), trie)| {
-                let word = Word {
-                    allow,
-                    audit,
-                    deny,
-                    flags,
-                };
-                trie.lower(nfa, Saying { name, word })
-            })
+            .into_values()
+            .filter_map(|(word, trie)| trie.lower(nfa, Saying { name, word }))
             .collect()
     }
 }
@@ -299,7 +325,7 @@ fn cost(rule: &Rule) -> (usize, usize) {
     };
     let alternatives = globs.iter().flat_map(|glob| &glob.alternatives);
     alternatives.fold((0, 0), |(wildcards, pieces), alternative| {
-        let atoms = carry::path_atoms(b"", alternative);
+        let atoms = carry::path_atoms(alternative);
         let inner = &atoms[..atoms.len().saturating_sub(1)];
         let wild = |atom: &&Atom| matches!(atom, Atom::Star(_) | Atom::Deep);
         (

@@ -170,6 +170,12 @@ impl Nfa {
         self.node(Node::Loop(set, next))
     }
 
+    /// The literal `prefix`, then the other node.
+    pub(super) fn behind(&mut self, prefix: &[u8], next: NodeId) -> NodeId {
+        let bytes = prefix.iter().rev();
+        bytes.fold(next, |next, &byte| self.step(byte, byte, next))
+    }
+
     /// The nodes that an atom can be passed by on the way to `next`.
     fn atom(&mut self, atom: &Atom, next: NodeId, options: &mut Vec<NodeId>) {
         match atom {

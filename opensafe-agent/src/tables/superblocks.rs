@@ -22,11 +22,16 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// Whether the other gives every file that it covers the name which this one gives it already.
+    /// Whether the other's directory is this one's or lies in it.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let rest = other.root.strip_prefix(&self.root[..]);
+        rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    }
+
+    /// Whether all files that the other names have those names from this one already.
     fn implies(&self, other: &Self) -> bool {
-        let root = other.root.strip_prefix(&self.root[..]);
-        let point = other.point.strip_prefix(&self.point[..]);
-        root.is_some_and(|rest| rest.is_empty() || rest[0] == b'/') && root == point
+        let below = |path: &[u8], of: &[u8]| path.strip_prefix(of).map(<[u8]>::to_vec);
+        self.covers(other) && below(&other.root, &self.root) == below(&other.point, &self.point)
     }
 }
 

@@ -155,8 +155,6 @@ fn subject() -> impl Strategy<Value = Subject> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     #[test]
     fn every_address_and_port_gets_the_strictest_verdict_of_the_rules_that_hold_it(
         all in prop::collection::vec((verdict(), subject()), 0..8),

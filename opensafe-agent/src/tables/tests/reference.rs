@@ -21,24 +21,28 @@ pub(super) fn decide(
     path: &[u8],
     kind: Access,
 ) -> Verdict {
-    let names = view.mounts.iter().enumerate().filter_map(|(at, mount)| {
-        let hidden = view.mounts[at + 1..]
-            .iter()
-            .any(|later| later.point == mount.point);
-        if hidden || !same_superblock(mount) {
-            return None;
-        }
-        let rest = path.strip_prefix(bare(&mount.root))?;
-        let below = rest.is_empty() || rest[0] == b'/';
-        below.then(|| match [bare(&mount.point), rest].concat() {
-            root if root.is_empty() => b"/".to_vec(),
-            name => name,
-        })
-    });
+    let names = visible(view)
+        .filter(|mount| same_superblock(mount))
+        .filter_map(|mount| {
+            let rest = path.strip_prefix(bare(&mount.root))?;
+            let below = rest.is_empty() || rest[0] == b'/';
+            below.then(|| match [bare(&mount.point), rest].concat() {
+                root if root.is_empty() => b"/".to_vec(),
+                name => name,
+            })
+        });
     names
         .map(|name| rules.decide_path(&name, kind).verdict)
         .max()
         .unwrap_or_else(|| nameless(rules, kind))
+}
+
+/// The mounts that no later one at the same point hides.
+pub(super) fn visible(view: &View) -> impl Iterator<Item = &Mount> {
+    view.mounts.iter().enumerate().filter_map(|(at, mount)| {
+        let mut later = view.mounts[at + 1..].iter();
+        (!later.any(|other| other.point == mount.point)).then_some(mount)
+    })
 }
 
 /// The strictest verdict that any name could bring.

@@ -27,10 +27,25 @@ fn many(count: usize, verdicts: &[Verdict], source: impl Fn(usize) -> String) ->
     let all = (0..count)
         .map(|i| {
             let access = [Access::FILE, Access::READ, Access::WRITE][i % 3];
-            (verdicts[i % verdicts.len()], file(access, &[&source(i)]))
+            (
+                verdicts[i / 3 % verdicts.len()],
+                file(access, &[&source(i)]),
+            )
         })
         .collect();
     rules(Defaults::default(), all)
+}
+
+/// Names that have nothing in common.
+fn name(i: usize) -> String {
+    let mut bits = u32::try_from(i).unwrap() + 1;
+    (0..6 + i % 8)
+        .map(|_| {
+            // The constants of Numerical Recipes' generator.
+            bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            char::from(b'a' + bits.to_be_bytes()[0] % 26)
+        })
+        .collect()
 }
 
 fn few() -> RuleSet {
@@ -77,35 +92,35 @@ fn sizes_stay_within_the_limits_for_a_thousand_rules_of_any_kind() {
     let mixed = &[Allow, Deny, Audit][..];
     report("16 rules", &few());
     for (verdicts, kind) in [(&[Deny][..], "one verdict"), (mixed, "mixed")] {
-        report(
-            &format!("1,000 directories, {kind}"),
-            &many(1000, verdicts, |i| {
-                format!("/home/user{}/project-{i:04}/src/**", i % 7)
-            }),
-        );
-        report(
-            &format!("1,000 files in unlike directories, {kind}"),
-            &many(1000, verdicts, |i| {
-                format!("/{:x}/file-{i}.txt", i.wrapping_mul(0x9e37_79b9_7f4a))
-            }),
-        );
-        report(
-            &format!("1,000 /**/nameN/**, {kind}"),
-            &many(1000, verdicts, |i| format!("/**/name{i}/**")),
-        );
-        report(
-            &format!("1,000 /**/*.extN, {kind}"),
-            &many(1000, verdicts, |i| format!("/**/*.ext{i}")),
-        );
-        report(
-            &format!("1,000 /home/*/nameN/**, {kind}"),
-            &many(1000, verdicts, |i| format!("/home/*/name{i}/**")),
-        );
-        report(
-            &format!("1,000 /dirN/**/target/**, {kind}"),
-            &many(1000, verdicts, |i| format!("/dir{i}/**/target/**")),
-        );
+        let report = |what: &str, source: &dyn Fn(usize) -> String| {
+            report(
+                &format!("1,000 {what}, {kind}"),
+                &many(1000, verdicts, source),
+            );
+        };
+        report("/home/userN/project-N/src/**", &|i| {
+            format!("/home/user{}/project-{i:04}/src/**", i % 7)
+        });
+        report("/NAME/NAME/NAME", &|i| {
+            format!("/{}/{}/{}", name(i % 50), name(i), name(i + 1000))
+        });
+        report("/home/*/NAME/**", &|i| format!("/home/*/{}/**", name(i)));
+        report("/**/nameN/**", &|i| format!("/**/name{i}/**"));
+        report("/**/*.extN", &|i| format!("/**/*.ext{i}"));
+        report("/**/*.NAME", &|i| format!("/**/*.{}", name(i)));
+        report("/NAME/**/target/**", &|i| {
+            format!("/{}/**/target/**", name(i))
+        });
     }
+    // Which of these have matched has to be remembered at every place in every name, so that sizes
+    // multiply: the price is paid for each combination of what they can say.
+    let sticky = |i| format!("/**/{}/**", name(i));
+    report(
+        "1,000 /**/NAME/**, one verdict",
+        &many(1000, &[Deny], sticky),
+    );
+    report("50 /**/NAME/**, mixed", &many(50, mixed, sticky));
+    assert!(compile(&many(1000, mixed, sticky), &container(), Limits::default()).is_err());
     let peers = (0..1000)
         .map(|i| {
             let prefix = crate::rules::peer::IpPrefix {

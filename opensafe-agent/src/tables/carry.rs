@@ -49,9 +49,9 @@ pub(super) fn through_links(
     names
 }
 
-/// What is left of the alternative below `directory`, as the index of the first component that is: nothing if
-/// it names nothing there, several if a `**` may stop at several places. What one of them covers already is
-/// left out.
+/// What is left of the alternative below `directory`, as the index of the first component that is:
+/// nothing if it names nothing there, several if a `**` may stop at several places. What one of them
+/// covers already is left out.
 pub(super) fn below(alternative: &[Component], directory: &[u8]) -> Vec<usize> {
     let mut places = BTreeSet::from([0]);
     for name in components(directory) {
@@ -128,7 +128,7 @@ fn atoms(tokens: &[Token], any: ByteSet) -> Vec<Atom> {
     atoms
 }
 
-/// One character in, or not in, the ranges; if not in, a byte that belongs to no character counts as one too.
+/// One character in, or not in, the ranges; if not in, a byte over 0x7f counts as one too.
 fn chars(ranges: &[(char, char)], negated: bool, slash: bool) -> Atom {
     // Characters by number, so that the surrogates' gap needs no care: nothing in it has a sequence.
     let mut inside: Vec<(u32, u32)> = ranges

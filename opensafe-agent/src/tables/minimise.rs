@@ -10,8 +10,9 @@ use opensafe_common::verdict::Word;
 
 use super::dfa::Dfa;
 
-/// Merges states that nothing can tell apart and classes of bytes that no state tells apart. State 0 stays dead;
-/// every state that can say nothing any more becomes it. States are numbered in the order in which they are met.
+/// Merges states that nothing can tell apart and classes of bytes that no state tells apart. State 0 stays
+/// dead; every state that can say nothing any more becomes it. States are numbered in the order in which
+/// they are met.
 pub(super) fn minimise(dfa: &Dfa) -> Dfa {
     let live = live(dfa);
     let block_of = blocks(dfa, &live);
@@ -120,7 +121,7 @@ impl Grouped {
     }
 }
 
-/// A partition that can be refined: mark elements, then split every set into its marked and its other part.
+/// A partition that can be refined: mark elements, then split each set into marked and other ones.
 struct Partition {
     /// All elements, those of a set side by side, marked ones first.
     elements: Vec<u32>,

@@ -158,6 +158,26 @@ fn a_second_name_counts_only_where_it_reaches() {
 }
 
 #[test]
+fn mounts_of_directories_that_lie_apart_cost_no_more_than_their_names() {
+    let sources: Vec<String> = (0..50).map(|i| format!("/**/name-{i}/**")).collect();
+    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+    let states = |count: usize| {
+        let mounts = (0..count)
+            .map(|i| {
+                mount(
+                    2,
+                    "ext4",
+                    &format!("/volumes/{i:03}"),
+                    &format!("/data/{i:03}"),
+                )
+            })
+            .collect();
+        tables(&deny_all(&sources), &view(mounts)).stats.states
+    };
+    assert!(states(200) < states(2) + 200);
+}
+
+#[test]
 fn a_hidden_mount_is_no_name() {
     let mounts = vec![
         mount(1, "ext4", "/", "/"),
@@ -336,11 +356,14 @@ fn patterns_that_would_explode_end_at_the_limit() {
     let error = compile(
         &deny_all(&sources),
         &view(vec![mount(1, "ext4", "/", "/")]),
-        Limits::default(),
+        Limits {
+            building_cells: 1 << 18,
+            ..Limits::default()
+        },
     )
     .unwrap_err();
     insta::assert_snapshot!(error, @r#"
-    the rules' paths need more than 8388608 cells while they are compiled
+    the rules' paths need more than 262144 cells while they are compiled
     the costliest are "rule.0000"; wildcards before the end of a path cost most: begin it with a directory, or put several into one rule
     "#);
 }

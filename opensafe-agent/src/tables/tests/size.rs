@@ -120,7 +120,11 @@ fn sizes_stay_within_the_limits_for_a_thousand_rules_of_any_kind() {
         &many(1000, &[Deny], sticky),
     );
     report("50 /**/NAME/**, mixed", &many(50, mixed, sticky));
-    assert!(compile(&many(1000, mixed, sticky), &container(), Limits::default()).is_err());
+    let limits = Limits {
+        building_cells: 1 << 20,
+        ..Limits::default()
+    };
+    assert!(compile(&many(1000, mixed, sticky), &container(), limits).is_err());
     let peers = (0..1000)
         .map(|i| {
             let prefix = crate::rules::peer::IpPrefix {

@@ -12,15 +12,19 @@ pub mod summary;
 pub mod terminal;
 pub mod text;
 
-use std::{io, path::PathBuf, time::Instant};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use crate::{
     enrich::Enriched,
     event::{Losses, UnixNano},
-    run::{Ending, RunEnd, RunStart},
+    run::{Ending, RunEnd, RunStart, lost},
 };
 use record::{Record, Store, line};
-use screen::Screen;
+use screen::{Screen, StandardError};
 use summary::Summary;
 use terminal::Terminal;
 
@@ -61,6 +65,30 @@ pub enum Show<O> {
     Nothing(Terminal<O>),
 }
 
+impl Show<StandardError> {
+    /// Lines for a person on stderr, coloured where that is wanted, with `~` for `home`.
+    #[must_use]
+    pub fn lines(home: &Path) -> Self {
+        Self::Lines(Self::terminal(home))
+    }
+
+    /// The record's lines on stderr.
+    #[must_use]
+    pub fn json() -> Self {
+        Self::Json(StandardError::for_json())
+    }
+
+    /// Nothing on stderr, but for trouble.
+    #[must_use]
+    pub fn nothing(home: &Path) -> Self {
+        Self::Nothing(Self::terminal(home))
+    }
+
+    fn terminal(home: &Path) -> Terminal<StandardError> {
+        Terminal::new(StandardError::for_lines(), home, StandardError::colour())
+    }
+}
+
 /// All sinks of one run.
 pub struct Sinks<S, O> {
     run: RunStart,
@@ -69,6 +97,8 @@ pub struct Sinks<S, O> {
     summary: Summary,
     /// Whether the user was told that the record cannot be written.
     trouble_told: bool,
+    /// Losses of which a line was shown.
+    lost_shown: u64,
 }
 
 impl<S: Store, O: Screen> Sinks<S, O> {
@@ -77,6 +107,7 @@ impl<S: Store, O: Screen> Sinks<S, O> {
         let mut sinks = Self {
             summary: Summary::default(),
             trouble_told: false,
+            lost_shown: 0,
             run,
             record,
             show,
@@ -85,7 +116,7 @@ impl<S: Store, O: Screen> Sinks<S, O> {
         sinks.tell_trouble(recorded);
         match &mut sinks.show {
             Show::Lines(terminal) => terminal.started(&sinks.run),
-            Show::Json(screen) => show_json(screen, |out| line::start(&sinks.run, out)),
+            Show::Json(screen) => screen.show(&json_line(|out| line::start(&sinks.run, out))),
             Show::Nothing(_) => {}
         }
         sinks
@@ -99,7 +130,7 @@ impl<S: Store, O: Screen> Sinks<S, O> {
         match &mut self.show {
             Show::Lines(terminal) => terminal.event(event, Instant::now()),
             Show::Json(screen) => {
-                show_json(screen, |out| line::event(&self.run.id, event, out));
+                screen.show(&json_line(|out| line::event(&self.run.id, event, out)));
             }
             Show::Nothing(_) => {}
         }
@@ -112,7 +143,7 @@ impl<S: Store, O: Screen> Sinks<S, O> {
         match &mut self.show {
             Show::Lines(terminal) => terminal.tick(Instant::now()),
             Show::Json(screen) => screen.settle(),
-            Show::Nothing(_) => {}
+            Show::Nothing(terminal) => terminal.tick(Instant::now()),
         }
     }
 
@@ -120,6 +151,14 @@ impl<S: Store, O: Screen> Sinks<S, O> {
     pub fn loss(&mut self, time: UnixNano, losses: &Losses) {
         let recorded = self.record.loss(time, losses);
         self.tell_trouble(recorded);
+        if let Show::Json(screen) = &mut self.show
+            && lost(losses) > self.lost_shown
+        {
+            self.lost_shown = lost(losses);
+            screen.show(&json_line(|out| {
+                line::loss(&self.run.id, time, losses, out)
+            }));
+        }
     }
 
     /// Puts the run's end on record, shows the summary, and gives what it says.
@@ -138,8 +177,7 @@ impl<S: Store, O: Screen> Sinks<S, O> {
         match &mut self.show {
             Show::Lines(terminal) => terminal.ended(&self.run, &end, self.record.path()),
             Show::Json(screen) => {
-                show_json(screen, |out| line::end(&self.run.id, &end, out));
-                screen.finish();
+                screen.finish(&json_line(|out| line::end(&self.run.id, &end, out)));
             }
             Show::Nothing(_) => {}
         }
@@ -162,13 +200,12 @@ impl<S: Store, O: Screen> Sinks<S, O> {
     }
 }
 
-fn show_json<O: Screen>(
-    screen: &mut O,
-    make: impl FnOnce(&mut Vec<u8>) -> Result<(), line::Error>,
-) {
+/// A line of the record as text; empty if it cannot be made.
+fn json_line(make: impl FnOnce(&mut Vec<u8>) -> Result<(), line::Error>) -> String {
     let mut out = Vec::new();
-    if make(&mut out).is_ok() {
-        screen.show(&String::from_utf8_lossy(&out));
+    match make(&mut out) {
+        Ok(()) => String::from_utf8(out).unwrap_or_default(),
+        Err(_) => String::new(),
     }
 }
 

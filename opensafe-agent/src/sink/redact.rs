@@ -68,7 +68,7 @@ static SECRET_OPTION: LazyLock<Option<Regex>> =
 
 fn build(pattern: &str) -> Option<Regex> {
     Regex::builder()
-        .configure(Config::new().utf8_empty(false))
+        .configure(Config::new().utf8_empty(false).onepass(false).dfa(false))
         .syntax(
             syntax::Config::new()
                 .unicode(false)

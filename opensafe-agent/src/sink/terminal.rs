@@ -111,8 +111,7 @@ impl<O: Screen> Terminal<O> {
         let rest = self.fold.finish(Instant::now());
         self.counts(rest);
         let text = summary(run, end, record, &self.home);
-        self.screen.show(&text);
-        self.screen.finish();
+        self.screen.finish(&text);
     }
 
     fn counts(&mut self, due: Vec<Due<Denial>>) {

@@ -40,6 +40,10 @@ impl Screen for Shared {
     fn show(&mut self, line: &str) {
         self.0.borrow_mut().push_str(line);
     }
+
+    fn finish(&mut self, last: &str) {
+        self.show(last);
+    }
 }
 
 /// What a run with `events` shows.
@@ -174,6 +178,24 @@ fn json_shows_the_lines_of_the_record() {
     let (but_last, last) = shown.trim_end().rsplit_once('\n').unwrap();
     assert_eq!(format!("{but_last}\n").as_bytes(), written);
     assert!(last.contains(r#""opensafe.event":"run.end""#), "{last}");
+}
+
+#[test]
+fn json_shows_every_loss_once() {
+    let run = samples::start();
+    let record = Record::to_store(run.id.clone(), Path::new("r"), Vec::new());
+    let screen = Shared::default();
+    let mut sinks = Sinks::start(run, record, Show::Json(screen.clone()));
+    for (ring_full, lines) in [(0, 1), (3, 2), (3, 2), (4, 3)] {
+        let losses = Losses {
+            seen: 10,
+            sent: 10 - ring_full,
+            ring_full,
+            ..Losses::default()
+        };
+        sinks.loss(UnixNano(samples::TIME), &losses);
+        assert_eq!(screen.0.borrow().lines().count(), lines);
+    }
 }
 
 #[test]

@@ -325,6 +325,16 @@ fn port_json(ports: &PortRange) -> Value {
 
 fn test(args: &PolicyTestArgs) -> anyhow::Result<ExitCode> {
     let results = run_tests(&args.policy.policy)?;
+    if results.is_empty() {
+        let named: Vec<_> = args
+            .policy
+            .policy
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        return Err(anyhow::anyhow!("policy {}: has no tests", named.join(" ")))
+            .advise("a test is a rule whose name starts with `test_`");
+    }
     let out = output::stdout();
     if args.json {
         tests_json(&results, out)?;

@@ -7,7 +7,7 @@ use std::{
     fs::{self, File},
     io::{self, BufRead as _, BufReader, Read, Write},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Guest, Outcome, Show, image, kernel::Kernel};
+use super::{Guest, Outcome, Show, image, kernel::Kernel, kvm};
 use crate::{
     repo::{self, say},
     run::{find, quietly},
@@ -29,54 +29,45 @@ const TOO_LONG: u8 = 124;
 const UNREAD: u8 = 141;
 /// How often a boot is repeated that ended in the panic which emulation brings about now and then.
 const BOOTS: u32 = 4;
-/// A guest under KVM that answers does so in a second or two.
-const KVM_ANSWERS_IN: Duration = Duration::from_secs(10);
 
 /// Runs a guest to its end.
 pub(super) fn run(guest: &Guest, kernel: &Kernel, root: &Path) -> Result<Outcome> {
     let run = Run::new()?;
     let disks = run.disks(guest, kernel, root)?;
-    let kvm = !guest.icount && kvm_answers(kernel)?;
-    for boot in 1.. {
+    let kvm = !guest.icount && kvm::answers(kernel)?;
+    let mut boots = 1;
+    loop {
         let mut stdout = Vec::new();
         let end = run.boot(guest, kernel, &disks, kvm, &mut stdout)?;
         let console = run.keep_console(&guest.kernel)?;
-        match end {
-            End::Panicked if boot < BOOTS => {
+        let status = match end {
+            End::Exited(status) => status,
+            End::TooLong => {
+                let seconds = guest.timeout.as_secs();
+                say(format_args!("{}: stopped after {seconds} s", guest.kernel));
+                TOO_LONG
+            }
+            End::Panicked if boots < BOOTS => {
+                let kernel = &guest.kernel;
                 say(format_args!(
-                    "{}: the known early panic of emulated kernels; booting again",
-                    guest.kernel
+                    "{kernel}: the known early panic of emulated kernels; booting again"
                 ));
+                boots += 1;
+                continue;
             }
             End::Panicked | End::Vanished => bail!(
                 "the guest ended before its command did; {} has all, and ends:\n{}",
                 console.display(),
                 tail(&console)
             ),
-            End::TooLong => {
-                say(format_args!(
-                    "{}: stopped after {} s",
-                    guest.kernel,
-                    guest.timeout.as_secs()
-                ));
-                run.bring_back(&guest.out)?;
-                return Ok(Outcome {
-                    status: TOO_LONG,
-                    stdout,
-                    console,
-                });
-            }
-            End::Exited(status) => {
-                run.bring_back(&guest.out)?;
-                return Ok(Outcome {
-                    status,
-                    stdout,
-                    console,
-                });
-            }
-        }
+        };
+        run.bring_back(&guest.out)?;
+        return Ok(Outcome {
+            status,
+            stdout,
+            console,
+        });
     }
-    unreachable!("the last boot returns")
 }
 
 /// How a boot ended.
@@ -98,7 +89,7 @@ struct Disk {
 }
 
 /// The folder of one guest's run, deleted at its end.
-struct Run {
+pub(super) struct Run {
     folder: PathBuf,
 }
 
@@ -109,7 +100,7 @@ impl Drop for Run {
 }
 
 impl Run {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let runs = repo::vm().join("runs");
         // What was killed could not clean up.
@@ -133,7 +124,7 @@ impl Run {
         Ok(Self { folder })
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
@@ -370,7 +361,7 @@ impl Run {
 }
 
 /// qemu with a kernel and nothing else, which dies with this program.
-fn bare_qemu(kernel: &Kernel, cmdline: &str, console: &Path) -> Command {
+pub(super) fn bare_qemu(kernel: &Kernel, cmdline: &str, console: &Path) -> Command {
     let mut qemu = Command::new(find("setpriv").unwrap_or_else(|| "setpriv".into()));
     qemu.args([
         "--pdeathsig",
@@ -404,14 +395,18 @@ fn quoted(path: &Path) -> String {
 }
 
 /// Why qemu was stopped.
-enum Stopped {
+pub(super) enum Stopped {
     TooLong,
     /// Nobody reads its output any more.
     Unread,
 }
 
 /// Waits for qemu's end, and stops it if there is a reason to.
-fn wait(mut child: Child, at_most: Duration, unread: &AtomicBool) -> Result<Option<Stopped>> {
+pub(super) fn wait(
+    mut child: Child,
+    at_most: Duration,
+    unread: &AtomicBool,
+) -> Result<Option<Stopped>> {
     let deadline = Instant::now() + at_most;
     while child.try_wait()?.is_none() {
         let reason = if unread.load(Ordering::Relaxed) {
@@ -484,62 +479,6 @@ fn tail(file: &Path) -> String {
     let (start, end) = lines.split_at(lines.len().saturating_sub(20));
     let ours = start.iter().filter(|line| line.contains("opensafe:"));
     ours.chain(end).copied().collect::<Vec<_>>().join("\n")
-}
-
-/// Whether KVM works here. Its device may be there and its guests hang, so one is tried, once per kernel of this
-/// machine's.
-fn kvm_answers(kernel: &Kernel) -> Result<bool> {
-    if File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/kvm")
-        .is_err()
-    {
-        return Ok(false);
-    }
-    let host = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let memory = repo::vm().join("kvm");
-    let remembered = |word: &str| format!("{word} {host}");
-    let known = || match fs::read_to_string(&memory).unwrap_or_default() {
-        text if text == remembered("yes") => Some(true),
-        text if text == remembered("no") => Some(false),
-        _ => None,
-    };
-    if let Some(answer) = known() {
-        return Ok(answer);
-    }
-    let _alone = repo::lock(&memory.with_extension("lock"))?;
-    if let Some(answer) = known() {
-        return Ok(answer);
-    }
-    say(format_args!(
-        "trying whether KVM works here (once, at most {} s)",
-        KVM_ANSWERS_IN.as_secs()
-    ));
-    let run = Run::new()?;
-    let console = run.file("console");
-    let mut qemu = bare_qemu(kernel, "opensafe.probe", &console);
-    qemu.args(["-cpu", "host", "-accel", "kvm", "-m", "512", "-nic", "none"]);
-    qemu.stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    wait(
-        qemu.spawn().context("qemu-system-x86_64")?,
-        KVM_ANSWERS_IN,
-        &AtomicBool::new(false),
-    )?;
-    let said = fs::read(&console).unwrap_or_default();
-    let answer = String::from_utf8_lossy(&said).contains("opensafe-probe-answered");
-    say(if answer {
-        "KVM works"
-    } else {
-        "KVM does not answer; guests are emulated"
-    });
-    repo::write_if_changed(
-        &memory,
-        remembered(if answer { "yes" } else { "no" }).as_bytes(),
-    )?;
-    Ok(answer)
 }
 
 #[cfg(test)]

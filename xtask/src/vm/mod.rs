@@ -5,6 +5,7 @@ mod cpio;
 mod debian;
 mod image;
 mod kernel;
+mod kvm;
 mod root;
 
 use std::{

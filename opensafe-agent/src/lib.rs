@@ -9,13 +9,16 @@
 //! person types. Only `kernel` knows aya, only `policy` knows regorus.
 #![deny(unsafe_code)]
 
+pub mod account;
 pub mod cli;
 pub mod enforcement;
 pub mod enrich;
 pub mod event;
+pub mod kernel;
 pub mod policy;
 pub mod rules;
 pub mod run;
+pub mod sandbox;
 pub mod sink;
 pub mod tables;
 pub mod view;

@@ -3,8 +3,12 @@
 
 use std::process::ExitCode;
 
-use opensafe_agent::cli;
+use opensafe_agent::{cli, sandbox::stage};
 
 fn main() -> ExitCode {
-    cli::dispatch(cli::parse())
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    match arguments.split_first() {
+        Some((first, rest)) if first == stage::ENTER => stage::enter(rest),
+        _ => cli::dispatch(cli::parse()),
+    }
 }

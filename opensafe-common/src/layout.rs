@@ -69,6 +69,17 @@ offsets! {
     unix_sock_path_dentry = "unix_sock.path.dentry",
     unix_address_len = "unix_address.len",
     unix_address_name = "unix_address.name",
+    pt_regs_orig_ax = "pt_regs.orig_ax",
+    pt_regs_di = "pt_regs.di",
+    pt_regs_si = "pt_regs.si",
+    pt_regs_cs = "pt_regs.cs",
+}
+
+impl Offsets {
+    /// Fields without which the programs do: 0 where a kernel lacks them. The registers are those of
+    /// x86-64; elsewhere the name as asked is not on record.
+    pub const OPTIONAL: &'static [&'static str] =
+        &["pt_regs.orig_ax", "pt_regs.di", "pt_regs.si", "pt_regs.cs"];
 }
 
 /// What the agent tells the programs besides offsets.

@@ -1,10 +1,12 @@
 //! The command line: what was typed, which command that is, and how it ends.
 
 mod args;
+mod doctor;
 mod events;
 mod help;
 mod output;
 mod policy;
+mod run;
 mod runs;
 mod shell;
 mod table;
@@ -43,8 +45,8 @@ pub fn parse() -> Cli {
 #[must_use]
 pub fn dispatch(cli: Cli) -> ExitCode {
     let (result, status) = match cli.command {
-        Command::Run(args) => (run(args), FAILED),
-        Command::Doctor(args) => (doctor(args), FAILED),
+        Command::Run(args) => (run::run(args), FAILED),
+        Command::Doctor(args) => (doctor::doctor(&args), FAILED),
         Command::Events(args) => (events::events(&args), NO),
         Command::Runs(args) => (runs::runs(&args), NO),
         Command::Policy(command) => (policy::policy(&command), NO),
@@ -60,16 +62,6 @@ pub fn dispatch(cli: Cli) -> ExitCode {
             ExitCode::from(status)
         }
     }
-}
-
-#[allow(clippy::needless_pass_by_value)]
-fn run(_: RunArgs) -> anyhow::Result<ExitCode> {
-    Err(anyhow::anyhow!("this build cannot run anything yet")).advise("nothing was started")
-}
-
-#[allow(clippy::needless_pass_by_value)]
-fn doctor(_: DoctorArgs) -> anyhow::Result<ExitCode> {
-    Err(anyhow::anyhow!("this build cannot examine a host yet"))
 }
 
 /// Adds what to do to an error: the indented line below it.

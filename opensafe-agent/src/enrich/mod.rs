@@ -1,11 +1,18 @@
 //! From what the kernel saw to what a person can use: names in the sandbox's view, the rule that
 //! decided, and who the process is.
 
+mod enricher;
+mod names;
+mod processes;
+
+pub use enricher::{Enricher, InForce};
+
+use opensafe_common::verdict::{Access, Verdict};
+
 use crate::{
     event::{Pid, UnixNano},
     rules::{RuleId, Severity},
 };
-use opensafe_common::verdict::{Access, Verdict};
 
 /// Something to put on record.
 #[derive(Clone, Debug)]

@@ -141,3 +141,12 @@ pub(super) fn nameless(view: &View) -> impl Iterator<Item = SuperblockId> {
 fn trim(path: &[u8]) -> &[u8] {
     path.strip_suffix(b"/").unwrap_or(path)
 }
+
+/// The type of a pseudo-filesystem that is matched by its magic number, and where it is by custom.
+#[must_use]
+pub fn pseudo_type(magic: u64) -> Option<(&'static str, &'static str)> {
+    PSEUDO
+        .iter()
+        .find(|pseudo| pseudo.magic == magic)
+        .map(|pseudo| (pseudo.fs_type, pseudo.point))
+}

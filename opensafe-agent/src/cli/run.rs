@@ -1,0 +1,50 @@
+//! `opensafe run`: from what was typed to a run, and from its end to an exit status.
+
+use std::process::ExitCode;
+
+use super::{FAILED, args::RunArgs, report};
+use crate::{
+    run::RunStart,
+    sandbox::run::{Request, run as run_sandbox},
+    sink::{Show, screen::StandardError},
+};
+
+pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let (quiet, json) = (args.quiet, args.json);
+    let request = Request {
+        policy: args.policy,
+        mode: args.mode,
+        partial: args.partial,
+        agent: args.agent,
+        workspace: args.workspace,
+        user: args.user,
+        record: args.record,
+        command: args.command,
+    };
+    match run_sandbox(&request, |start| show(start, quiet, json)) {
+        Ok(end) => {
+            let status = end
+                .status
+                .map_or(i32::from(FAILED), crate::run::Status::shell);
+            Ok(ExitCode::from(
+                u8::try_from(status & 0xff).unwrap_or(FAILED),
+            ))
+        }
+        Err(error) => {
+            let status = error.exit_status();
+            report(&error.into());
+            Ok(ExitCode::from(status))
+        }
+    }
+}
+
+fn show(start: &RunStart, quiet: bool, json: bool) -> Show<StandardError> {
+    let home = &start.user.home;
+    if json {
+        Show::json()
+    } else if quiet {
+        Show::nothing(home)
+    } else {
+        Show::lines(home)
+    }
+}

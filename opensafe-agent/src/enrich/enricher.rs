@@ -1,0 +1,505 @@
+//! One event after the other, with what is known from those before.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use opensafe_common::{
+    tables::transport,
+    verdict::{Access, Verdict},
+};
+
+use super::{Action, Enriched, Peer, Process, Ruling, names::names, processes::Processes};
+use crate::{
+    event::{Decision, Event, Generation, PeerAddress, Pid, Place, Task, What},
+    rules::{RuleSet, Severity},
+    view::View,
+};
+
+/// A policy that decides, or did.
+#[derive(Clone, Debug)]
+pub struct InForce {
+    /// Its rules.
+    pub rules: Arc<RuleSet>,
+    /// The view for which they were compiled.
+    pub view: Arc<View>,
+}
+
+/// Turns events into what goes on record.
+#[derive(Debug)]
+pub struct Enricher {
+    policies: HashMap<Generation, InForce>,
+    latest: Generation,
+    processes: Processes,
+    /// By thread: a denial of creation that may be void, or programs that passed the gate and have
+    /// not run yet.
+    waiting: HashMap<Pid, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    events: Vec<Event>,
+    since: Instant,
+}
+
+/// How long an event waits for the one that says what became of it: they are a few system calls of
+/// the same thread apart.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Policies whose events may still be on their way.
+const KEEP_POLICIES: u32 = 8;
+
+impl Enricher {
+    /// With the first policy.
+    #[must_use]
+    pub fn new(generation: Generation, policy: InForce) -> Self {
+        Self {
+            policies: HashMap::from([(generation, policy)]),
+            latest: generation,
+            processes: Processes::default(),
+            waiting: HashMap::new(),
+        }
+    }
+
+    /// Another policy is in force from `generation` on.
+    pub fn policy_changed(&mut self, generation: Generation, policy: InForce) {
+        self.policies
+            .retain(|old, _| old.0 + KEEP_POLICIES > generation.0);
+        self.policies.insert(generation, policy);
+        self.latest = generation;
+    }
+
+    /// Takes an event; gives what is now ready to go on record to `out`, in order.
+    pub fn take(&mut self, event: Event, out: &mut Vec<Enriched>) {
+        let thread = event.task.tid;
+        match &event.what {
+            What::NotCreated => {
+                self.waiting.remove(&thread);
+            }
+            What::File {
+                tentative: true, ..
+            } => {
+                self.release(thread, out);
+                self.wait(thread, event);
+            }
+            What::ExecGate { decision, .. } if !decision.enforced => self.wait(thread, event),
+            // A thread that runs a program becomes its process's leader.
+            What::Exec { .. } => {
+                let gates = self
+                    .waiting
+                    .remove(&event.task.pid)
+                    .map(|waiting| waiting.events);
+                let enriched = self.exec(event, gates.unwrap_or_default());
+                out.extend(enriched);
+            }
+            _ => {
+                self.release(thread, out);
+                let enriched = self.enrich(event);
+                out.extend(enriched);
+            }
+        }
+    }
+
+    /// Gives what has waited long enough.
+    pub fn tick(&mut self, now: Instant, out: &mut Vec<Enriched>) {
+        let due: Vec<Pid> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| now.duration_since(waiting.since) > PATIENCE)
+            .map(|(thread, _)| *thread)
+            .collect();
+        for thread in due {
+            self.release(thread, out);
+        }
+    }
+
+    /// Gives all that waits.
+    pub fn finish(&mut self, out: &mut Vec<Enriched>) {
+        let threads: Vec<Pid> = self.waiting.keys().copied().collect();
+        for thread in threads {
+            self.release(thread, out);
+        }
+    }
+
+    fn wait(&mut self, thread: Pid, event: Event) {
+        let waiting = self.waiting.entry(thread).or_insert_with(|| Waiting {
+            events: Vec::new(),
+            since: Instant::now(),
+        });
+        waiting.events.push(event);
+    }
+
+    fn release(&mut self, thread: Pid, out: &mut Vec<Enriched>) {
+        let Some(waiting) = self.waiting.remove(&thread) else {
+            return;
+        };
+        for event in waiting.events {
+            let enriched = self.enrich(event);
+            out.extend(enriched);
+        }
+    }
+
+    fn enrich(&mut self, event: Event) -> Option<Enriched> {
+        let action = match event.what {
+            What::Exec { .. } => return self.exec(event, Vec::new()),
+            What::ExecGate {
+                decision,
+                ref place,
+                ref requested,
+            } => {
+                let (path, ruling) = self.rule_on_place(decision, place, Access::EXEC);
+                Action::Exec {
+                    ruling,
+                    path,
+                    requested: requested.clone(),
+                }
+            }
+            What::File {
+                decision,
+                ref place,
+                ref requested,
+                access,
+                ..
+            } => {
+                let (path, ruling) = self.rule_on_place(decision, place, access);
+                Action::File {
+                    ruling,
+                    path,
+                    requested: requested.clone(),
+                    access,
+                }
+            }
+            What::Connect {
+                decision,
+                ref peer,
+                transport,
+                protocol,
+                socket_type: _,
+                by_send,
+            } => {
+                let (peer, ruling) = self.rule_on_peer(decision, peer, transport);
+                let transport = transport_name(&peer, transport, protocol);
+                Action::Connect {
+                    ruling,
+                    peer,
+                    transport,
+                    by_send,
+                }
+            }
+            What::Fork { child } => {
+                self.processes.fork(event.task.pid, child);
+                return None;
+            }
+            What::Exit { status } => {
+                let process = self.process(&event.task);
+                self.processes.exit(event.task.pid);
+                let signal = status & 0x7f;
+                let exited = signal == 0;
+                let number = |value: u32| i32::try_from(value).ok();
+                return Some(Enriched {
+                    time: event.time,
+                    process,
+                    action: Action::Exit {
+                        code: number(status >> 8 & 0xff).filter(|_| exited),
+                        signal: number(signal).filter(|_| !exited),
+                    },
+                });
+            }
+            What::NotCreated | What::UnknownSuperblock { .. } => return None,
+        };
+        Some(Enriched {
+            time: event.time,
+            process: self.process(&event.task),
+            action,
+        })
+    }
+
+    /// A program that runs, with the stricter rulings that it or its interpreters met at the gate.
+    fn exec(&mut self, event: Event, gates: Vec<Event>) -> Option<Enriched> {
+        let What::Exec {
+            decision,
+            place,
+            requested,
+            args,
+            ..
+        } = event.what
+        else {
+            return None;
+        };
+        let (path, mut ruling) = self.rule_on_place(decision, &place, Access::EXEC);
+        for gate in gates {
+            let What::ExecGate {
+                decision, place, ..
+            } = gate.what
+            else {
+                continue;
+            };
+            let (_, met) = self.rule_on_place(decision, &place, Access::EXEC);
+            if met.verdict > ruling.verdict {
+                ruling = met;
+            }
+        }
+        let Task {
+            pid,
+            parent_pid,
+            ref comm,
+            ..
+        } = event.task;
+        self.processes
+            .exec(pid, parent_pid, path.clone(), &args, comm.clone());
+        Some(Enriched {
+            time: event.time,
+            process: self.process(&event.task),
+            action: Action::Exec {
+                ruling,
+                path,
+                requested,
+            },
+        })
+    }
+
+    fn process(&mut self, task: &Task) -> Process {
+        let known = self.processes.get(task.pid).clone();
+        Process {
+            pid: task.pid,
+            parent_pid: task.parent_pid,
+            uid: task.uid,
+            executable: known.executable,
+            args: known.args,
+            comm: task.comm.clone(),
+            ancestors: self.processes.ancestors(task.pid),
+            container_id: self.processes.container(task.cgroup, task.pid),
+        }
+    }
+
+    fn policy(&self, generation: Generation) -> Option<&InForce> {
+        self.policies
+            .get(&generation)
+            .or_else(|| self.policies.get(&self.latest))
+    }
+
+    /// The name and the ruling for an object with a path. The kernel made the verdict; which rule it
+    /// was follows from the rules themselves, asked for each name that the object has.
+    fn rule_on_place(
+        &self,
+        decision: Decision,
+        place: &Place,
+        access: Access,
+    ) -> (Vec<u8>, Ruling) {
+        let Some(policy) = self.policy(decision.generation) else {
+            return (place.path.clone(), unexplained(decision));
+        };
+        let candidates = names(&policy.view, place);
+        if decision.nameless || candidates.is_empty() {
+            let path = candidates
+                .into_iter()
+                .next()
+                .unwrap_or_else(|| place.path.clone());
+            return (path, nameless(decision));
+        }
+        for name in &candidates {
+            let decided = policy.rules.decide_path(name, access);
+            if decided.verdict == decision.verdict {
+                return (
+                    name.clone(),
+                    ruling(decision, decided.rule, policy, default_of(access)),
+                );
+            }
+        }
+        // The places of a rule's links are not among the names.
+        for (link, target) in &policy.view.links {
+            for name in &candidates {
+                let Some(rest) = name.strip_prefix(target.as_slice()) else {
+                    continue;
+                };
+                let decided = policy.rules.decide_path(&[link, rest].concat(), access);
+                if decided.verdict == decision.verdict && decided.rule.is_some() {
+                    return (
+                        name.clone(),
+                        ruling(decision, decided.rule, policy, default_of(access)),
+                    );
+                }
+            }
+        }
+        (
+            candidates.into_iter().next().unwrap_or_default(),
+            unexplained(decision),
+        )
+    }
+
+    fn rule_on_peer(
+        &self,
+        decision: Decision,
+        peer: &PeerAddress,
+        transport: u16,
+    ) -> (Peer, Ruling) {
+        const DEFAULT: &str = "connect";
+        let policy = self.policy(decision.generation);
+        match peer {
+            PeerAddress::UnixPath(place) => {
+                let (path, ruling) = self.rule_on_place(decision, place, Access::UNIX);
+                (Peer::UnixPath(path), ruling)
+            }
+            PeerAddress::UnixAbstract(name) => {
+                let ruling = policy.map_or_else(
+                    || unexplained(decision),
+                    |policy| {
+                        ruling(
+                            decision,
+                            policy.rules.decide_abstract(name).rule,
+                            policy,
+                            DEFAULT,
+                        )
+                    },
+                );
+                (Peer::UnixAbstract(name.clone()), ruling)
+            }
+            PeerAddress::Ip { address, port } => {
+                let ruling = policy.map_or_else(
+                    || unexplained(decision),
+                    |policy| {
+                        // The unspecified address is this host: see `decide` in the kernel programs.
+                        let asked: &[std::net::Ipv6Addr] = match address.to_bits() {
+                            0 => &[std::net::Ipv6Addr::LOCALHOST, V4_LOOPBACK],
+                            V4_UNSPECIFIED => &[V4_LOOPBACK],
+                            _ => std::slice::from_ref(address),
+                        };
+                        let rule = asked
+                            .iter()
+                            .map(|address| policy.rules.decide_peer(*address, transport, *port))
+                            .find(|decided| decided.verdict == decision.verdict)
+                            .and_then(|decided| decided.rule);
+                        ruling(decision, rule, policy, DEFAULT)
+                    },
+                );
+                (Peer::Ip(address.to_canonical(), *port), ruling)
+            }
+            PeerAddress::Other { family } => {
+                let ruling = policy.map_or_else(
+                    || unexplained(decision),
+                    |policy| {
+                        ruling(
+                            decision,
+                            policy.rules.decide_other_family().rule,
+                            policy,
+                            DEFAULT,
+                        )
+                    },
+                );
+                (Peer::Family(family_name(*family)), ruling)
+            }
+        }
+    }
+}
+
+const V4_LOOPBACK: std::net::Ipv6Addr = std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+const V4_UNSPECIFIED: u128 = 0xffff_0000_0000;
+
+fn ruling(
+    decision: Decision,
+    rule: Option<&crate::rules::Rule>,
+    policy: &InForce,
+    operation: &str,
+) -> Ruling {
+    let (id, severity, reason) = match rule {
+        Some(rule) => (Some(rule.id.clone()), rule.severity, rule.reason.clone()),
+        None => (
+            None,
+            Severity::default(),
+            default_reason(decision.verdict, policy, operation),
+        ),
+    };
+    Ruling {
+        verdict: decision.verdict,
+        enforced: decision.enforced,
+        rule: id,
+        severity,
+        reason,
+    }
+}
+
+/// What to say where the default decided; nothing about what is simply allowed.
+fn default_reason(verdict: Verdict, policy: &InForce, operation: &str) -> String {
+    match verdict {
+        Verdict::Allow => String::new(),
+        Verdict::Audit => format!(
+            "no rule of {} is about it, and the default for {operation} is audit",
+            policy.rules.revision
+        ),
+        Verdict::Deny => format!(
+            "no rule of {} allows it, and the default for {operation} is deny",
+            policy.rules.revision
+        ),
+    }
+}
+
+fn nameless(decision: Decision) -> Ruling {
+    let reason = match decision.verdict {
+        Verdict::Allow => String::new(),
+        _ => "it has no name in the sandbox's view, so no rule could allow it".to_owned(),
+    };
+    Ruling {
+        verdict: decision.verdict,
+        enforced: decision.enforced,
+        rule: None,
+        severity: Severity::default(),
+        reason,
+    }
+}
+
+/// The kernel decided by tables that the rules at hand do not explain: the mounts changed meanwhile,
+/// or something is wrong with us. Said, not hidden.
+fn unexplained(decision: Decision) -> Ruling {
+    Ruling {
+        verdict: decision.verdict,
+        enforced: decision.enforced,
+        rule: None,
+        severity: Severity::default(),
+        reason: "the rule could not be found out: the sandbox's mounts changed meanwhile"
+            .to_owned(),
+    }
+}
+
+fn default_of(access: Access) -> &'static str {
+    match access {
+        Access::EXEC => "exec",
+        Access::UNIX => "connect",
+        _ => "file",
+    }
+}
+
+fn transport_name(peer: &Peer, number: u16, protocol: u16) -> String {
+    let known = match peer {
+        Peer::UnixPath(_) | Peer::UnixAbstract(_) => "unix",
+        Peer::Family(family) => return family.clone(),
+        Peer::Ip(..) => match number {
+            transport::TCP => "tcp",
+            transport::UDP => "udp",
+            transport::SCTP => "sctp",
+            transport::ICMP => "icmp",
+            _ => return format!("ip_{protocol}"),
+        },
+    };
+    known.to_owned()
+}
+
+/// Address families of include/linux/socket.h.
+fn family_name(family: u16) -> String {
+    let known = match family {
+        2 => "inet",
+        10 => "inet6",
+        15 => "key",
+        16 => "netlink",
+        17 => "packet",
+        21 => "rds",
+        29 => "can",
+        30 => "tipc",
+        31 => "bluetooth",
+        38 => "alg",
+        40 => "vsock",
+        44 => "xdp",
+        other => return format!("af_{other}"),
+    };
+    known.to_owned()
+}

@@ -1,0 +1,113 @@
+//! What the loaded programs amount to: how much of each kind of operation is enforced.
+
+use super::{Attach, HOOKS, Hook, Kernel, Purpose, State};
+use crate::enforcement::{Enforcement, Missing, Operation};
+
+/// The mechanisms, as people know them.
+const BPF_LSM: &str = "BPF LSM";
+const CGROUP_HOOKS: &str = "cgroup hooks";
+
+/// Where the kernel lists its security modules.
+pub const LSM_LIST: &str = "/sys/kernel/security/lsm";
+
+impl Kernel {
+    /// How each kind of operation will be enforced once everything is attached. Found by loading:
+    /// a kernel may list BPF among its LSMs and refuse the programs all the same.
+    #[must_use]
+    pub fn enforcement(&self) -> Enforcement {
+        Enforcement {
+            exec: self.by_lsm(Purpose::Exec),
+            file: self.by_lsm(Purpose::File),
+            connect: self.connect(),
+        }
+    }
+
+    fn by_lsm(&self, purpose: Purpose) -> Operation {
+        let needed = |hook: &&Hook| {
+            hook.attach != Attach::Cgroup
+                && (hook.purpose == purpose
+                    || hook.purpose == Purpose::Membership
+                    // Programs pass the gate for files first.
+                    || purpose == Purpose::Exec && hook.program == "file_open")
+        };
+        let refused: Vec<&Hook> = HOOKS
+            .iter()
+            .filter(needed)
+            .filter(|hook| !self.has(hook.program))
+            .collect();
+        if refused.is_empty() {
+            return Operation::full(BPF_LSM);
+        }
+        let all = HOOKS.iter().filter(|hook| hook.attach == Attach::Lsm);
+        if all.clone().all(|hook| !self.has(hook.program)) || !self.has("file_open") {
+            return Operation::none(vec![self.no_lsm()]);
+        }
+        Operation::partial(
+            BPF_LSM,
+            refused.into_iter().map(|hook| self.missing(hook)).collect(),
+        )
+    }
+
+    fn connect(&self) -> Operation {
+        let by_lsm = self.by_lsm(Purpose::Connect);
+        if !by_lsm.by.is_empty() {
+            return by_lsm;
+        }
+        let mut hooks = HOOKS.iter().filter(|hook| hook.attach == Attach::Cgroup);
+        if hooks.any(|hook| !self.has(hook.program)) {
+            return by_lsm;
+        }
+        let mut missing = by_lsm.missing;
+        missing.push(Missing {
+            what: "Unix sockets, raw sockets and other address families".to_owned(),
+            why: "cgroup hooks see IP addresses only".to_owned(),
+            fix: ENABLE_LSM.to_owned(),
+        });
+        Operation::partial(CGROUP_HOOKS, missing)
+    }
+
+    fn missing(&self, hook: &Hook) -> Missing {
+        let why = match self.states.get(hook.program) {
+            Some(State::Refused(words)) => words.clone(),
+            _ => "not loaded".to_owned(),
+        };
+        Missing {
+            what: format!("hook {}", hook.target),
+            why: format!("{why}: {}", hook.without),
+            fix: "see docs/kernel-support.md for what each kernel has".to_owned(),
+        }
+    }
+
+    fn no_lsm(&self) -> Missing {
+        let words = match self.states.get("file_open") {
+            Some(State::Refused(words)) => words.clone(),
+            _ => "not loaded".to_owned(),
+        };
+        let (why, fix) = if listed() {
+            (
+                format!("listed, but loading is refused ({words})"),
+                "run on a kernel that lets root load BPF LSM programs (no BPF token, seccomp or \
+                 virtualisation limit in the way)",
+            )
+        } else {
+            (
+                format!("not in the kernel's list of LSMs ({words})"),
+                ENABLE_LSM,
+            )
+        };
+        Missing {
+            what: BPF_LSM.to_owned(),
+            why,
+            fix: fix.to_owned(),
+        }
+    }
+}
+
+const ENABLE_LSM: &str = "boot a kernel with bpf in its LSM list, e.g. lsm=…,bpf on the command line; see docs/kernel-support.md";
+
+/// Whether the kernel says that BPF is among its LSMs. Not proof that programs load.
+#[must_use]
+pub fn listed() -> bool {
+    std::fs::read_to_string(LSM_LIST)
+        .is_ok_and(|list| list.trim().split(',').any(|name| name == "bpf"))
+}

@@ -1,0 +1,357 @@
+//! The kernel side as the agent holds it: the only module that knows aya.
+//!
+//! [`Kernel::load`] makes the maps and loads the programs; nothing is attached yet.
+//! [`Kernel::install`] writes a policy's tables, [`Kernel::arm`] puts a cgroup under it,
+//! [`Kernel::attach`] makes it all effective. When the value is dropped, everything is gone from the
+//! kernel: nothing is pinned.
+
+mod abilities;
+mod btf;
+mod decode;
+mod hooks;
+mod install;
+mod reader;
+
+use std::{collections::BTreeMap, io, os::fd::AsFd};
+
+use aya::{
+    Btf, Ebpf, EbpfError, EbpfLoader, VerifierLogLevel,
+    maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
+    programs::{CgroupAttachMode, CgroupSockAddr, Lsm, ProgramError, RawTracePoint},
+};
+use opensafe_common::{
+    counter::Counter,
+    layout::Host,
+    tables::{CHUNK_CELLS, MAX_CGROUPS, Sandbox},
+};
+use zerocopy::IntoBytes;
+
+pub use abilities::{LSM_LIST, listed};
+pub use btf::{BtfError, VMLINUX};
+pub use hooks::{Attach, HOOKS, Hook, Purpose};
+pub use reader::Events;
+
+use install::Regions;
+
+use crate::{event::Generation, tables::Tables};
+
+/// The kernel programs, built by `cargo xtask build`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("OPENSAFE_EBPF_OBJECT"));
+
+/// What can go wrong in the kernel's anteroom.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The binary holds no programs.
+    #[error(
+        "this binary was built without its kernel programs\n  build it with `cargo xtask build`"
+    )]
+    NoObject,
+    /// No offsets.
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    /// The object or its maps were refused.
+    #[error("the kernel refused the maps: {0}\n  root and a kernel from 6.1 are needed")]
+    Object(Box<EbpfError>),
+    /// The object lacks something that this agent expects.
+    #[error("the kernel object has no {0}: agent and object were built from different sources")]
+    Absent(&'static str),
+    /// A map could not be written.
+    #[error("cannot write to the kernel's map {map}: {source}")]
+    Map {
+        /// Which.
+        map: &'static str,
+        /// Why.
+        source: Box<MapError>,
+    },
+    /// A policy is larger than the room that was made for it.
+    #[error("the policy needs {needed} cells in the kernel, and {room} are there")]
+    NoRoom {
+        /// What it needs.
+        needed: usize,
+        /// What there is.
+        room: usize,
+    },
+    /// A program could not be attached after it was loaded.
+    #[error("cannot attach {hook}: {reason}")]
+    Attach {
+        /// Which.
+        hook: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The reader's thread could not be started.
+    #[error("cannot start the event reader: {0}")]
+    Reader(#[from] io::Error),
+}
+
+/// Sizes that are fixed when the maps are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Cells of the largest policy to be installed.
+    pub policy_cells: usize,
+    /// Bytes of the ring buffer; a power of two.
+    pub ring_bytes: u32,
+}
+
+/// How a program fared.
+#[derive(Clone, Debug)]
+pub enum State {
+    /// Loaded; attached once [`Kernel::attach`] was called.
+    Loaded,
+    /// Refused, with the kernel's words.
+    Refused(String),
+}
+
+/// The programs and maps.
+pub struct Kernel {
+    ebpf: Ebpf,
+    states: BTreeMap<&'static str, State>,
+    regions: Regions,
+}
+
+impl Kernel {
+    /// Makes the maps and loads every program that the kernel takes. Linux ≥ 6.1.
+    pub fn load(sizes: &Sizes) -> Result<Self, KernelError> {
+        if OBJECT.is_empty() {
+            return Err(KernelError::NoObject);
+        }
+        let offsets = btf::Btf::vmlinux()?.offsets()?;
+        let cpus = u32::try_from(aya::util::nr_cpus().map_or(1, |cpus| cpus)).unwrap_or(1);
+        let scratch_slots = (cpus * SCRATCH_SLOTS_A_CPU).max(16);
+        let host = Host {
+            rename_lock: rename_lock(),
+            scratch_slots,
+            reserved: 0,
+        };
+        let regions = Regions::for_policies_of(sizes.policy_cells);
+        let chunks = u32::try_from(regions.cells().div_ceil(CHUNK_CELLS)).unwrap_or(u32::MAX);
+        let btf = Btf::from_sys_fs()
+            .map_err(|error| KernelError::Object(Box::new(EbpfError::BtfError(error))))?;
+        let mut ebpf = EbpfLoader::new()
+            .btf(Some(&btf))
+            .verifier_log_level(verifier_log_level())
+            .override_global("OFFSETS", offsets.as_bytes(), true)
+            .override_global("HOST", host.as_bytes(), true)
+            .map_max_entries("EVENTS", sizes.ring_bytes)
+            .map_max_entries("ARENA", chunks)
+            .map_max_entries("SCRATCH", scratch_slots)
+            .load(OBJECT)
+            .map_err(|error| KernelError::Object(Box::new(error)))?;
+        let mut states = BTreeMap::new();
+        for hook in HOOKS {
+            states.insert(hook.program, load_program(&mut ebpf, hook, &btf));
+        }
+        Ok(Self {
+            ebpf,
+            states,
+            regions,
+        })
+    }
+
+    /// How each program fared.
+    pub fn states(&self) -> impl Iterator<Item = (&'static Hook, &State)> {
+        HOOKS
+            .iter()
+            .filter_map(|hook| Some((hook, self.states.get(hook.program)?)))
+    }
+
+    /// Whether a program was loaded.
+    #[must_use]
+    pub fn has(&self, program: &str) -> bool {
+        matches!(self.states.get(program), Some(State::Loaded))
+    }
+
+    /// Writes a policy's tables and puts the sandbox under it, at one instant: whoever asks sees the
+    /// policy before or this one, never a mixture. On an error the policy before stays.
+    pub fn install(&mut self, tables: &Tables, enforce: bool) -> Result<Generation, KernelError> {
+        let installed = install::write(&mut self.ebpf, &self.regions, tables)?;
+        let sandbox = Sandbox {
+            policy: installed.slot,
+            enforce: u32::from(enforce),
+        };
+        let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
+        let mut sandboxes: Array<_, [u8; size_of::<Sandbox>()]> =
+            array(&mut self.ebpf, "SANDBOXES")?;
+        sandboxes
+            .set(SANDBOX, bytes, 0)
+            .map_err(map_error("SANDBOXES"))?;
+        self.regions.use_next(installed);
+        Ok(self.regions.generation())
+    }
+
+    /// Arms a cgroup by its id (its directory's inode number).
+    pub fn arm(&mut self, cgroup: u64) -> Result<(), KernelError> {
+        let mut bits: Array<_, u64> = array(&mut self.ebpf, "CGROUP_BITS")?;
+        // The bit first: whoever is in the map must not be passed over by the filter. Only this
+        // function and the kernel's own atomic OR change these words; arming happens before attach.
+        let word = u32::try_from(cgroup >> 6 & 1023).unwrap_or(0);
+        let old = bits.get(&word, 0).map_err(map_error("CGROUP_BITS"))?;
+        bits.set(word, old | 1 << (cgroup & 63), 0)
+            .map_err(map_error("CGROUP_BITS"))?;
+        let mut cgroups: HashMap<_, u64, u32> = hash(&mut self.ebpf, "CGROUPS")?;
+        cgroups
+            .insert(cgroup, SANDBOX, 0)
+            .map_err(map_error("CGROUPS"))
+    }
+
+    /// Attaches what was loaded. Where the LSM's hooks are there, the cgroup's are not used.
+    pub fn attach(&mut self, cgroup: &impl AsFd) -> Result<(), KernelError> {
+        let lsm = self.has("file_open");
+        for hook in HOOKS {
+            let wanted = match hook.attach {
+                Attach::Cgroup => !lsm,
+                Attach::Lsm | Attach::RawTracepoint => true,
+            };
+            if wanted && self.has(hook.program) {
+                attach_program(&mut self.ebpf, hook, cgroup).map_err(|reason| {
+                    KernelError::Attach {
+                        hook: hook.target,
+                        reason,
+                    }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts reading events. Once.
+    pub fn events(&mut self) -> Result<Events, KernelError> {
+        let map = self
+            .ebpf
+            .take_map("EVENTS")
+            .ok_or(KernelError::Absent("map EVENTS"))?;
+        let ring = RingBuf::try_from(map).map_err(map_error("EVENTS"))?;
+        Ok(Events::start(ring)?)
+    }
+
+    /// Reads a counter.
+    #[must_use]
+    pub fn count(&self, counter: Counter) -> u64 {
+        let Some(map) = self.ebpf.map("COUNTERS") else {
+            return 0;
+        };
+        let Ok(counters) = PerCpuArray::<_, u64>::try_from(map) else {
+            return 0;
+        };
+        counters
+            .get(&(counter as u32), 0)
+            .map_or(0, |values| values.iter().sum())
+    }
+
+    /// Whether directory states can be cached on this host.
+    #[must_use]
+    pub fn caches_directories(&self) -> bool {
+        rename_lock() != 0 && self.has("inode_free_security")
+    }
+}
+
+/// The one sandbox of this kernel object.
+const SANDBOX: u32 = 0;
+/// Scratch slots for each CPU: a task can be preempted while it holds one.
+const SCRATCH_SLOTS_A_CPU: u32 = 4;
+const _: () = assert!(MAX_CGROUPS >= 1024);
+
+fn load_program(ebpf: &mut Ebpf, hook: &Hook, btf: &Btf) -> State {
+    let Some(program) = ebpf.program_mut(hook.program) else {
+        return State::Refused("not in the kernel object".to_owned());
+    };
+    let loaded = match hook.attach {
+        Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.load(hook.target, btf)),
+        Attach::RawTracepoint => {
+            <&mut RawTracePoint>::try_from(program).and_then(RawTracePoint::load)
+        }
+        Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(CgroupSockAddr::load),
+    };
+    match loaded {
+        Ok(()) => State::Loaded,
+        Err(error) => State::Refused(describe(&error)),
+    }
+}
+
+fn attach_program(ebpf: &mut Ebpf, hook: &Hook, cgroup: &impl AsFd) -> Result<(), String> {
+    let program = ebpf
+        .program_mut(hook.program)
+        .ok_or("not in the kernel object")?;
+    let attached = match hook.attach {
+        Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.attach().map(drop)),
+        Attach::RawTracepoint => <&mut RawTracePoint>::try_from(program)
+            .and_then(|tracepoint| tracepoint.attach(hook.target).map(drop)),
+        Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(|hook| {
+            hook.attach(cgroup.as_fd(), CgroupAttachMode::AllowMultiple)
+                .map(drop)
+        }),
+    };
+    attached.map_err(|error| describe(&error))
+}
+
+/// The kernel's words: the errno, and in a developer's run the verifier's last lines.
+fn describe(error: &ProgramError) -> String {
+    match error {
+        ProgramError::LoadError {
+            io_error,
+            verifier_log,
+        } => {
+            let errno = io_error.raw_os_error().map_or_else(
+                || io_error.to_string(),
+                |raw| nix::errno::Errno::from_raw(raw).to_string(),
+            );
+            let log = verifier_log.to_string();
+            let log = log.trim();
+            if log.is_empty() || std::env::var_os(VERIFIER_LOG).is_none() {
+                format!("BPF_PROG_LOAD: {errno}")
+            } else {
+                format!("BPF_PROG_LOAD: {errno}\n{log}")
+            }
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Set it to have the verifier's words in errors.
+const VERIFIER_LOG: &str = "OPENSAFE_VERIFIER_LOG";
+
+fn verifier_log_level() -> VerifierLogLevel {
+    if std::env::var_os(VERIFIER_LOG).is_some() {
+        VerifierLogLevel::default()
+    } else {
+        VerifierLogLevel::DISABLE
+    }
+}
+
+/// Address of the kernel's `rename_lock`, or 0 where the kernel does not tell.
+fn rename_lock() -> u64 {
+    std::fs::read_to_string("/proc/kallsyms").map_or(0, |symbols| {
+        symbols
+            .lines()
+            .find_map(|line| {
+                let mut words = line.split_ascii_whitespace();
+                let address = words.next()?;
+                (words.nth(1)? == "rename_lock")
+                    .then(|| u64::from_str_radix(address, 16).unwrap_or(0))
+            })
+            .unwrap_or(0)
+    })
+}
+
+fn map_error(map: &'static str) -> impl Fn(MapError) -> KernelError {
+    move |source| KernelError::Map {
+        map,
+        source: Box::new(source),
+    }
+}
+
+fn array<'a, V: aya::Pod>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<Array<&'a mut MapData, V>, KernelError> {
+    let map = ebpf.map_mut(name).ok_or(KernelError::Absent(name))?;
+    Array::try_from(map).map_err(map_error(name))
+}
+
+fn hash<'a, K: aya::Pod, V: aya::Pod>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<HashMap<&'a mut MapData, K, V>, KernelError> {
+    let map = ebpf.map_mut(name).ok_or(KernelError::Absent(name))?;
+    HashMap::try_from(map).map_err(map_error(name))
+}

@@ -1,0 +1,151 @@
+//! Empties the ring buffer on a thread of its own and hands events over through a bounded queue.
+//!
+//! The kernel wakes the reader for denials only; for the rest it looks every [`PERIOD_MS`]. If the
+//! queue is full the event is dropped and counted: the kernel never waits for us, and memory stays
+//! bounded.
+
+use std::{
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use aya::maps::{MapData, RingBuf};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    time::{ClockId, clock_gettime},
+};
+use ringbuf::{
+    HeapCons, HeapProd, HeapRb,
+    traits::{Consumer, Producer, Split},
+};
+use tokio::sync::Notify;
+
+use super::decode::decode;
+use crate::event::Event;
+
+/// How often the ring buffer is looked at when nothing urgent is in it.
+const PERIOD_MS: u16 = 10;
+/// Events that may wait for the sinks.
+const QUEUE_EVENTS: usize = 65_536;
+
+/// The other end of the reader's queue.
+pub struct Events {
+    queue: HeapCons<Event>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Asks the thread to empty the buffer once more and end.
+    stop: AtomicBool,
+    /// Set by the thread when it has.
+    ended: AtomicBool,
+    queue_full: AtomicU64,
+    malformed: AtomicU64,
+    news: Notify,
+}
+
+impl Events {
+    /// Starts the thread.
+    pub(super) fn start(ring: RingBuf<MapData>) -> std::io::Result<Self> {
+        let (producer, queue) = HeapRb::new(QUEUE_EVENTS).split();
+        let shared = Arc::new(Shared::default());
+        let for_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("events".to_owned())
+            .spawn(move || run(ring, producer, &for_thread))?;
+        Ok(Self {
+            queue,
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// The next event, if one is there.
+    pub fn take(&mut self) -> Option<Event> {
+        self.queue.try_pop()
+    }
+
+    /// Waits until there may be events.
+    pub async fn changed(&self) {
+        self.shared.news.notified().await;
+    }
+
+    /// Has the ring buffer emptied a last time; after that, [`Events::take`] gives all that is left.
+    pub fn finish(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // The thread ends within PERIOD_MS, unless the queue is full: then it drops and counts.
+            let _ = thread.join();
+        }
+    }
+
+    /// Events dropped because the queue was full, and records that were malformed.
+    #[must_use]
+    pub fn lost(&self) -> (u64, u64) {
+        (
+            self.shared.queue_full.load(Ordering::Relaxed),
+            self.shared.malformed.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) {
+    loop {
+        let last = shared.stop.load(Ordering::Acquire);
+        let boot_ns = boot_time_ns();
+        let mut any = false;
+        while let Some(record) = ring.next() {
+            any = true;
+            match decode(&record, boot_ns) {
+                Ok(event) => {
+                    if queue.try_push(event).is_err() {
+                        shared.queue_full.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                Err(_) => {
+                    shared.malformed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        if any {
+            shared.news.notify_one();
+        }
+        if last {
+            shared.ended.store(true, Ordering::Release);
+            shared.news.notify_one();
+            return;
+        }
+        // A failed poll (EINTR) only means looking earlier.
+        let _ = poll(
+            &mut [PollFd::new(ring.as_fd(), PollFlags::POLLIN)],
+            PollTimeout::from(PERIOD_MS),
+        );
+    }
+}
+
+/// What `CLOCK_BOOTTIME`'s zero was, in nanoseconds since 1970. Asked anew each time, since the wall
+/// clock may be set.
+fn boot_time_ns() -> u64 {
+    let now =
+        |clock| clock_gettime(clock).map_or(0, |time| nanoseconds(time.tv_sec(), time.tv_nsec()));
+    now(ClockId::CLOCK_REALTIME).saturating_sub(now(ClockId::CLOCK_BOOTTIME))
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
+    u64::try_from(seconds)
+        .unwrap_or(0)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(nanoseconds).unwrap_or(0))
+}

@@ -1,0 +1,12 @@
+//! The life of a sandbox: its cgroup, its view, its first process, and what is left to do at the end.
+//!
+//! [`run::main`] is `opensafe run`; the other modules are its steps, in the order in which they
+//! happen: [`user`] whom it runs as, [`cgroup`] where, [`view`] what it sees, [`stage`] how its first
+//! process comes to life inside, [`signals`] who may interrupt it.
+
+pub mod cgroup;
+pub mod command;
+pub mod run;
+pub mod signals;
+pub mod stage;
+pub mod view;

@@ -1,0 +1,216 @@
+//! Who is asking: whether the running task is in a sandbox, and in which.
+//!
+//! A task is sandboxed if its cgroup is armed or it carries a mark. Both are asked each time: the
+//! mark survives a move to another cgroup, the cgroup covers who is moved or cloned into it.
+
+use opensafe_common::{counter::Counter, tables::{Policy, Sandbox}};
+
+use crate::{
+    atomic::Cell,
+    kernel::{Task, current_task_and_cgroup},
+    maps::{
+        CGROUP_BITS, CGROUP_WORDS, CGROUPS, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS, TASKS, count,
+    },
+};
+
+/// Index of a sandbox.
+#[derive(Clone, Copy)]
+pub struct SandboxId(pub u32);
+
+/// A sandboxed task with the policy that holds for it right now.
+#[derive(Clone, Copy)]
+pub struct Actor {
+    /// Its sandbox.
+    pub sandbox: u32,
+    /// Id of its cgroup.
+    pub cgroup: u64,
+    /// Index of its policy.
+    pub policy_index: u32,
+    /// Whether denials are enforced.
+    pub enforce: bool,
+    /// Its policy.
+    pub policy: &'static Policy,
+}
+
+impl Actor {
+    /// The running task; `None` outside every sandbox.
+    #[inline(always)]
+    pub fn current() -> Option<Self> {
+        let (task, cgroup) = current_task_and_cgroup();
+        if !may_be_armed(cgroup) && !may_be_marked(task) {
+            return None;
+        }
+        let sandbox = sandbox_of(task, cgroup)?;
+        Self::of(sandbox, cgroup)
+    }
+
+    /// A task in `sandbox`. What a sandbox names and the tables lack cannot be (the agent installs
+    /// in that order); it then counts as outside only because there is nothing left to ask.
+    #[inline(always)]
+    pub fn of(sandbox: SandboxId, cgroup: u64) -> Option<Self> {
+        let Sandbox { policy, enforce } = *SANDBOXES.get(sandbox.0)?;
+        Some(Self {
+            sandbox: sandbox.0,
+            cgroup,
+            policy_index: policy,
+            enforce: enforce == 1,
+            policy: POLICIES.get(policy)?,
+        })
+    }
+}
+
+impl Actor {
+    /// Sandbox, policy and mode as one number, for functions that take numbers only.
+    #[inline(always)]
+    pub fn pack(&self) -> u64 {
+        u64::from(self.policy_index) | u64::from(self.sandbox) << 32 | u64::from(self.enforce) << 63
+    }
+
+    /// What [`Actor::pack`] gave.
+    #[inline(always)]
+    pub fn unpack(packed: u64, cgroup: u64) -> Option<Self> {
+        let policy_index = packed as u32;
+        Some(Self {
+            sandbox: (packed >> 32) as u32 & 0x7fff_ffff,
+            cgroup,
+            policy_index,
+            enforce: packed >> 63 == 1,
+            policy: POLICIES.get(policy_index)?,
+        })
+    }
+}
+
+/// The sandbox of the running task, whatever its policy.
+#[inline(always)]
+pub fn current_sandbox() -> Option<SandboxId> {
+    let (task, cgroup) = current_task_and_cgroup();
+    if !may_be_armed(cgroup) && !may_be_marked(task) {
+        return None;
+    }
+    sandbox_of(task, cgroup)
+}
+
+#[inline(always)]
+fn sandbox_of(task: u64, cgroup: u64) -> Option<SandboxId> {
+    if let Some(sandbox) = armed(cgroup) {
+        if !may_be_marked(task) {
+            // Moved or cloned in: from now on it stays ours, wherever it is moved.
+            let _ = mark(Task(task), sandbox);
+        }
+        return Some(sandbox);
+    }
+    marked(Task(task))
+}
+
+/// The sandbox that armed a cgroup.
+#[inline(always)]
+pub fn armed(cgroup: u64) -> Option<SandboxId> {
+    if !may_be_armed(cgroup) {
+        return None;
+    }
+    // SAFETY: the value, one aligned u32, is copied out.
+    unsafe { CGROUPS.get(&cgroup) }.map(|&sandbox| SandboxId(sandbox))
+}
+
+/// The sandbox whose mark a task carries.
+#[inline(always)]
+pub fn marked(task: Task) -> Option<SandboxId> {
+    if !may_be_marked(task.0) {
+        return None;
+    }
+    // SAFETY: as in `armed`.
+    unsafe { TASKS.get(&task.0) }.map(|&sandbox| SandboxId(sandbox))
+}
+
+/// Marks a task.
+#[inline(always)]
+pub fn mark(task: Task, sandbox: SandboxId) -> Result<(), ()> {
+    // The filter first: whoever finds the mark must not be turned away by the filter.
+    let Some(slot) = filter_slot(task.0) else { return Err(()) };
+    slot.add(1);
+    // BPF_NOEXIST (1): a second mark must not count twice.
+    if TASKS.insert(&task.0, &sandbox.0, 1).is_ok() {
+        return Ok(());
+    }
+    slot.add(u64::MAX);
+    // SAFETY: only whether it is there matters.
+    if unsafe { TASKS.get(&task.0) }.is_some() {
+        return Ok(());
+    }
+    count(Counter::MarksFailed);
+    Err(())
+}
+
+/// Removes a task's mark, if it has one.
+#[inline(always)]
+pub fn unmark(task: Task) {
+    if !may_be_marked(task.0) {
+        return;
+    }
+    if TASKS.remove(&task.0).is_ok()
+        && let Some(slot) = filter_slot(task.0)
+    {
+        slot.add(u64::MAX);
+    }
+}
+
+/// Arms a cgroup.
+#[inline(always)]
+pub fn arm(cgroup: u64, sandbox: SandboxId) -> Result<(), ()> {
+    let Some(word) = CGROUP_BITS.get_ptr_mut(bit_word(cgroup)) else { return Err(()) };
+    // SAFETY: a map value, aligned; only ever changed atomically.
+    unsafe { Cell::at(word) }.or(1 << (cgroup & 63));
+    CGROUPS.insert(&cgroup, &sandbox.0, 0).map_err(|_| ())
+}
+
+/// Disarms a cgroup that is gone. Its bit stays: another id may share it.
+#[inline(always)]
+pub fn disarm(cgroup: u64) {
+    if may_be_armed(cgroup) {
+        let _ = CGROUPS.remove(&cgroup);
+    }
+}
+
+#[inline(always)]
+fn may_be_armed(cgroup: u64) -> bool {
+    match CGROUP_BITS.get(bit_word(cgroup)) {
+        Some(word) => word >> (cgroup & 63) & 1 != 0,
+        None => true,
+    }
+}
+
+#[inline(always)]
+fn bit_word(cgroup: u64) -> u32 {
+    (cgroup >> 6) as u32 & (CGROUP_WORDS - 1)
+}
+
+#[inline(always)]
+fn may_be_marked(task: u64) -> bool {
+    match TASK_FILTER.get(filter_index(task)) {
+        Some(marks) => *marks != 0,
+        None => true,
+    }
+}
+
+#[inline(always)]
+fn filter_slot(task: u64) -> Option<Cell> {
+    let slot = TASK_FILTER.get_ptr_mut(filter_index(task))?;
+    // SAFETY: a map value, aligned; only ever changed atomically.
+    Some(unsafe { Cell::at(slot) })
+}
+
+/// Task structures are aligned to 64 bytes, so the bits above say most.
+#[inline(always)]
+fn filter_index(task: u64) -> u32 {
+    low_bits(task) >> 6 & (TASK_SLOTS - 1)
+}
+
+/// The low half of an address as a number. To the verifier `task` may still be a pointer, on which
+/// it allows no shift; what a 32-bit move takes of it is a number.
+#[inline(always)]
+fn low_bits(task: u64) -> u32 {
+    let low: u64;
+    // SAFETY: one move between registers.
+    unsafe { core::arch::asm!("w0 = w1", lateout("r0") low, in("r1") task) };
+    low as u32
+}

@@ -1,0 +1,185 @@
+//! The only place where a look-up becomes a verdict, and a verdict an errno.
+//!
+//! On error the verdict is written out, never left open: an object whose place cannot be found gets
+//! the policy's verdict for the nameless, an address that the tables lack the policy's default.
+
+use aya_ebpf::maps::lpm_trie::Key;
+use opensafe_common::{
+    tables::{NetKey, PortKey, transport},
+    verdict::{Access, Verdict, Word},
+};
+
+use crate::{
+    actor::Actor,
+    kernel::Dentry,
+    maps::{NETS, PORTS},
+    path,
+};
+
+/// What a hook returns to refuse: `-EACCES` (include/uapi/asm-generic/errno-base.h).
+pub const REFUSED: i32 = -13;
+
+/// A verdict, and what it rests on.
+#[derive(Clone, Copy)]
+pub struct Decision {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// It is the one for objects without a name.
+    pub nameless: bool,
+}
+
+impl Decision {
+    /// As one number, for functions that take numbers only.
+    #[inline(always)]
+    pub fn pack(self) -> u32 {
+        self.verdict as u32 | u32::from(self.nameless) << 8
+    }
+
+    /// What [`Decision::pack`] gave.
+    #[inline(always)]
+    pub fn unpack(packed: u32) -> Self {
+        Self {
+            verdict: Verdict::from_u8(packed as u8).unwrap_or(Verdict::Deny),
+            nameless: packed >> 8 == 1,
+        }
+    }
+
+    /// What the hook returns.
+    #[inline(always)]
+    pub fn errno(self, actor: &Actor) -> i32 {
+        if self.refuses(actor) { REFUSED } else { 0 }
+    }
+
+    /// Whether the operation fails because of it.
+    #[inline(always)]
+    pub fn refuses(self, actor: &Actor) -> bool {
+        self.verdict as u8 == Verdict::Deny as u8 && actor.enforce
+    }
+}
+
+/// May the actor do `access` to the object at `dentry`?
+#[inline(always)]
+pub fn at_path(actor: &Actor, dentry: Dentry, access: Access) -> Decision {
+    let word = path::word(actor.policy_index, dentry);
+    with_default(actor, word, access, actor.policy.default)
+}
+
+/// As [`at_path`], where no rule speaks: allowed. For the gate that interpreters pass too; the
+/// default for programs is applied when it is known which file is the program.
+#[inline(always)]
+pub fn at_path_by_rules(actor: &Actor, dentry: Dentry, access: Access) -> Decision {
+    let word = path::word(actor.policy_index, dentry);
+    with_default(actor, word, access, Word::NONE)
+}
+
+/// As [`at_path`], where a rule speaks or there is no name: allowed. The other half of
+/// [`at_path_by_rules`].
+#[inline(always)]
+pub fn at_path_by_default(actor: &Actor, dentry: Dentry, access: Access) -> Decision {
+    match path::word(actor.policy_index, dentry) {
+        Some(word) if word.flags & Word::NAMED != 0 && !word.speaks_about(access) => {
+            Decision { verdict: actor.policy.default.verdict(access), nameless: false }
+        }
+        _ => Decision { verdict: Verdict::Allow, nameless: false },
+    }
+}
+
+/// May the actor contact the abstract Unix name of `len` bytes at kernel address `name`?
+#[inline(always)]
+pub fn at_abstract_name(actor: &Actor, name: u64, len: u32) -> Decision {
+    let word = path::abstract_word(actor.policy_index, name, len);
+    with_default(actor, word, Access::UNIX, actor.policy.default)
+}
+
+/// May the actor contact a peer that is neither IP nor Unix?
+#[inline(always)]
+pub fn at_other_family(actor: &Actor) -> Decision {
+    Decision { verdict: actor.policy.other_family.verdict(Access::UNIX), nameless: false }
+}
+
+/// May the actor contact `address` (IPv4 mapped)? The unspecified address means this host
+/// (connect(2) to it reaches the loopback), so it is asked as both loopback addresses.
+#[inline(always)]
+pub fn at_address(actor: &Actor, address: [u8; 16], transport: u16, port: u16) -> Decision {
+    const V4_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
+    const V6_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let verdict = match unspecified(&address) {
+        None => one_address(actor, address, transport, port),
+        Some(IpFamily::V4) => one_address(actor, V4_LOOPBACK, transport, port),
+        Some(IpFamily::V6) => stricter(
+            one_address(actor, V6_LOOPBACK, transport, port),
+            one_address(actor, V4_LOOPBACK, transport, port),
+        ),
+    };
+    Decision { verdict, nameless: false }
+}
+
+enum IpFamily {
+    V4,
+    V6,
+}
+
+#[inline(always)]
+fn unspecified(address: &[u8; 16]) -> Option<IpFamily> {
+    let value = u128::from_be_bytes(*address);
+    if value == 0 {
+        Some(IpFamily::V6)
+    } else if value == 0xffff_0000_0000 {
+        Some(IpFamily::V4)
+    } else {
+        None
+    }
+}
+
+#[inline(always)]
+fn one_address(actor: &Actor, address: [u8; 16], transport: u16, port: u16) -> Verdict {
+    let policy = actor.policy_index.to_be_bytes();
+    let default = actor.policy.default.verdict(Access::UNIX);
+    let key = Key::new(NetKey::BITS, NetKey { policy, address });
+    let Some(class) = NETS.get(&key) else { return default };
+    let key = Key::new(
+        PortKey::BITS,
+        PortKey {
+            policy,
+            class: class.to_be_bytes(),
+            protocol: transport.to_be_bytes(),
+            port: port.to_be_bytes(),
+        },
+    );
+    match PORTS.get(&key) {
+        Some(&verdict) => Verdict::from_u8(verdict as u8).unwrap_or(default),
+        None => default,
+    }
+}
+
+#[inline(always)]
+fn stricter(a: Verdict, b: Verdict) -> Verdict {
+    if a as u8 >= b as u8 { a } else { b }
+}
+
+#[inline(always)]
+fn with_default(actor: &Actor, word: Option<Word>, access: Access, default: Word) -> Decision {
+    let word = word.unwrap_or(Word::NONE);
+    if word.flags & Word::NAMED != 0 {
+        return Decision { verdict: word.or_else(default).verdict(access), nameless: false };
+    }
+    let verdict = word.or_else(actor.policy.nameless).verdict(access);
+    Decision { verdict, nameless: !word.speaks_about(access) }
+}
+
+/// The number by which rules name a socket's protocol.
+#[inline(always)]
+pub fn transport_of(socket_type: u16, protocol: u16) -> u16 {
+    const SOCK_RAW: u16 = 3;
+    if socket_type == SOCK_RAW {
+        return transport::OTHER;
+    }
+    // IPPROTO_* of include/uapi/linux/in.h.
+    match protocol {
+        6 | 262 => transport::TCP,
+        17 | 136 => transport::UDP,
+        132 => transport::SCTP,
+        1 | 58 => transport::ICMP,
+        _ => transport::OTHER,
+    }
+}

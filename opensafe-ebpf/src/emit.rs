@@ -1,0 +1,270 @@
+//! The only place that builds a record and sends it, and counts what could not be sent.
+
+use core::{ffi::c_void, mem::size_of};
+
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_current_uid_gid, generated};
+use opensafe_common::{
+    counter::Counter,
+    event::{ConnectBody, FileBody, Header, Kind, MAX_ARGS_BYTES, MAX_REQUESTED_BYTES, flag},
+    verdict::{Access, Verdict},
+};
+
+use crate::{
+    bound::masked,
+    kernel::{Dentry, Task},
+    maps::{EVENTS, SCRATCH, constant, count},
+    path::{Walked, walk},
+    scratch::{Claim, PATH_END, RECORD_BYTES, Sources},
+};
+
+/// Flags of bpf_ringbuf_output: the reader polls, so it is woken only for what cannot wait.
+const NO_WAKEUP: u64 = 1;
+const FORCE_WAKEUP: u64 = 2;
+
+/// What is common to all records.
+#[derive(Clone, Copy)]
+pub struct Report {
+    /// What it is about.
+    pub kind: Kind,
+    /// Index of the sandbox.
+    pub sandbox: u32,
+    /// Id of the task's cgroup.
+    pub cgroup: u64,
+    /// Generation of the policy that decided.
+    pub generation: u32,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// [`flag`] bits.
+    pub flags: u8,
+    /// What was asked for.
+    pub access: Access,
+    /// Where the object is; 0 if it has no path.
+    pub dentry: u64,
+    /// The name as asked.
+    pub requested: Requested,
+}
+
+/// Where the name as asked is found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Requested {
+    /// Nowhere.
+    Unknown,
+    /// In the arguments of the system call that the task is in.
+    SystemCall,
+    /// A NUL-terminated string at this kernel address.
+    Kernel(u64),
+    /// So many bytes at this kernel address.
+    KernelBytes(u64, u32),
+}
+
+/// The body of a record.
+pub trait Body: Copy {}
+impl Body for FileBody {}
+impl Body for ConnectBody {}
+impl Body for opensafe_common::event::ForkBody {}
+impl Body for opensafe_common::event::ExitBody {}
+
+/// Sends a record. `args` is the range of user memory with the arguments, or empty.
+#[inline(always)]
+pub fn emit<B: Body>(report: &Report, body: &B, args: (u64, u64)) {
+    count(Counter::Seen);
+    let Some(claim) = Claim::take() else {
+        count(Counter::LostNoScratch);
+        return;
+    };
+    let sent = match SCRATCH.get_ptr_mut(claim.index()) {
+        Some(slot) => {
+            let (requested, requested_len) = report.requested.locate();
+            // SAFETY: the slot is claimed, so nobody else touches it; header and body fit its record.
+            unsafe {
+                (*slot).sources = Sources {
+                    requested,
+                    requested_len,
+                    args_start: args.0,
+                    args_end: args.1,
+                    head: (size_of::<Header>() + size_of::<B>()) as u64,
+                };
+                let record = (&raw mut (*slot).record).cast::<u8>();
+                let header = record.cast::<Header>();
+                (*header).cgroup = report.cgroup;
+                (*header).sandbox = report.sandbox;
+                (*header).generation = report.generation;
+                (*header).kind = report.kind as u8;
+                (*header).verdict = report.verdict as u8;
+                (*header).flags = report.flags;
+                (*header).reserved = 0;
+                (*header).access = report.access;
+                record.add(size_of::<Header>()).cast::<B>().write_unaligned(*body);
+            }
+            let walked = if report.dentry == 0 { Walked::NOWHERE } else { walk(claim.index(), report.dentry) };
+            complete_and_send(claim.index(), walked) == 0
+        }
+        None => false,
+    };
+    claim.release();
+    count(if sent { Counter::Sent } else { Counter::LostRingFull });
+}
+
+/// The body of a record about a file.
+#[inline(always)]
+pub fn file_body(dentry: Dentry) -> FileBody {
+    let mut body = FileBody { magic: 0, inode: 0, dev: 0, mode: 0 };
+    if let Some(superblock) = dentry.superblock() {
+        body.magic = superblock.magic().unwrap_or(0);
+        body.dev = superblock.dev().unwrap_or(0);
+    }
+    if let Some(inode) = dentry.inode()
+        && inode.0 != 0
+    {
+        body.inode = inode.number().unwrap_or(0);
+        body.mode = u32::from(inode.mode().unwrap_or(0));
+    }
+    body
+}
+
+/// Fills in what is the same for all records, reads the strings, and sends: 0 if it went out. A
+/// function that the verifier checks once; see [`crate::path`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
+    let Some(slot) = SCRATCH.get_ptr_mut(index) else { return 1 };
+    // SAFETY: the slot is claimed by the caller, so nobody else touches it.
+    let sources = unsafe { &(*slot).sources };
+    let path = Walked::unpack(walked);
+    let mut flags = if path.whole { 0 } else { flag::PATH_PARTIAL };
+    // SAFETY: as above. Every offset below is at most 127 + 8,191 + 8,191 and every length at most
+    // 8,191, which is within RECORD_BYTES; the masks say so to the verifier and take nothing from a
+    // right value.
+    unsafe {
+        let record = (&raw mut (*slot).record).cast::<u8>();
+        let mut at = masked::<0x7f>(sources.head);
+
+        let path_len = masked::<0x1fff>(u64::from(PATH_END.saturating_sub(path.start)));
+        let from = (&raw const (*slot).path).cast::<u8>().add(masked::<0x1fff>(u64::from(path.start)));
+        let path_len = or_zero(path_len, generated::bpf_probe_read_kernel(record.add(at).cast(), path_len as u32, from.cast()));
+        at += masked::<0x1fff>(path_len);
+
+        let requested_len = read_requested(record.add(at), sources);
+        at += masked::<0x1fff>(requested_len);
+
+        let mut args_len = sources.args_end.saturating_sub(sources.args_start);
+        if args_len > MAX_ARGS_BYTES as u64 {
+            args_len = MAX_ARGS_BYTES as u64;
+            flags |= flag::ARGS_TRUNCATED;
+        }
+        let args_len = masked::<0xfff>(args_len);
+        let args_len = or_zero(args_len, generated::bpf_probe_read_user(record.add(at).cast(), args_len as u32, sources.args_start as *const c_void));
+        at += masked::<0xfff>(args_len);
+
+        let ids = bpf_get_current_pid_tgid();
+        let users = bpf_get_current_uid_gid();
+        let header = record.cast::<Header>();
+        (*header).time_ns = generated::bpf_ktime_get_boot_ns();
+        (*header).pid = (ids >> 32) as u32;
+        (*header).tid = ids as u32;
+        (*header).parent_pid = parent_pid(Task::current());
+        (*header).uid = users as u32;
+        (*header).gid = (users >> 32) as u32;
+        (*header).flags |= flags;
+        (*header).path_len = path_len as u16;
+        (*header).requested_len = requested_len as u16;
+        (*header).args_len = args_len as u16;
+        generated::bpf_get_current_comm((&raw mut (*header).comm).cast(), 16);
+
+        let urgent = (*header).flags & flag::ENFORCED != 0;
+        let wakeup = if urgent { FORCE_WAKEUP } else { NO_WAKEUP };
+        let len = masked::<0x7fff>(at as u64);
+        if len > RECORD_BYTES {
+            return 1;
+        }
+        let events = (&raw const EVENTS).cast_mut().cast();
+        u64::from(generated::bpf_ringbuf_output(events, record.cast(), len as u64, wakeup) != 0)
+    }
+}
+
+/// `len`, or 0 if the helper that was to read so many bytes failed.
+#[inline(always)]
+fn or_zero(len: usize, failed: i64) -> u64 {
+    if failed == 0 { len as u64 } else { 0 }
+}
+
+/// Copies the name as asked to `to`; returns its bytes, without a terminating NUL.
+///
+/// # Safety
+/// `to` must have room for 8,191 bytes.
+#[inline(always)]
+unsafe fn read_requested(to: *mut u8, sources: &Sources) -> u64 {
+    const MAX: u32 = MAX_REQUESTED_BYTES as u32;
+    let from = sources.requested as *const c_void;
+    // SAFETY: by the caller's promise; the helpers check the source.
+    let with_nul = unsafe {
+        match sources.requested_len {
+            0 => 0,
+            Sources::KERNEL_STRING => generated::bpf_probe_read_kernel_str(to.cast(), MAX, from),
+            Sources::USER_STRING => generated::bpf_probe_read_user_str(to.cast(), MAX, from),
+            len => {
+                let len = masked::<0xff>(len);
+                match generated::bpf_probe_read_kernel(to.cast(), len as u32, from) {
+                    0 => len as i64 + 1,
+                    failed => failed,
+                }
+            }
+        }
+    };
+    if with_nul > 1 && with_nul <= i64::from(MAX) { with_nul as u64 - 1 } else { 0 }
+}
+
+impl Requested {
+    /// Address and length for [`Sources`].
+    #[inline(always)]
+    fn locate(self) -> (u64, u64) {
+        match self {
+            Self::Unknown => (0, 0),
+            Self::Kernel(address) => (address, Sources::KERNEL_STRING),
+            Self::KernelBytes(address, len) => (address, u64::from(len)),
+            Self::SystemCall => match requested_in_system_call() {
+                0 => (0, 0),
+                address => (address, Sources::USER_STRING),
+            },
+        }
+    }
+}
+
+/// User address of the path that the current system call was given; 0 if it is none that we know.
+#[inline(always)]
+fn requested_in_system_call() -> u64 {
+    let (number_at, first_at, second_at, cs_at) = (
+        constant!(OFFSETS.pt_regs_orig_ax),
+        constant!(OFFSETS.pt_regs_di),
+        constant!(OFFSETS.pt_regs_si),
+        constant!(OFFSETS.pt_regs_cs),
+    );
+    if number_at == 0 {
+        return 0;
+    }
+    // SAFETY: the running task's own registers.
+    let registers = unsafe { generated::bpf_task_pt_regs(aya_ebpf::helpers::bpf_get_current_task_btf()) } as u64;
+    let field = |at: u32| crate::kernel::read::<u64>(registers + u64::from(at)).unwrap_or(0);
+    // 32-bit programs (__USER32_CS, arch/x86/include/asm/segment.h) have other numbers.
+    if field(cs_at) == 0x23 {
+        return 0;
+    }
+    // arch/x86/entry/syscalls/syscall_64.tbl
+    match field(number_at) {
+        // open, creat, execve, truncate, rename, mkdir, rmdir, link, unlink, mknod
+        2 | 85 | 59 | 76 | 82 | 83 | 84 | 86 | 87 | 133 => field(first_at),
+        // symlink: the new name is the second
+        88 => field(second_at),
+        // openat, openat2, execveat, mkdirat, mknodat, unlinkat, renameat, linkat, renameat2
+        257 | 437 | 322 | 258 | 259 | 263 | 264 | 265 | 316 => field(second_at),
+        _ => 0,
+    }
+}
+
+#[inline(always)]
+fn parent_pid(task: Task) -> u32 {
+    match task.real_parent() {
+        Some(parent) => parent.process().unwrap_or(0),
+        None => 0,
+    }
+}

@@ -1,0 +1,230 @@
+//! What every hook does, said once: who is asking, the verdict, the record, the errno.
+
+use opensafe_common::{
+    event::{ConnectBody, FileBody, Kind, flag},
+    verdict::{Access, Verdict},
+};
+
+use crate::{
+    actor::Actor,
+    decide::{self, Decision},
+    emit::{Report, Requested, emit, file_body},
+    kernel::{Dentry, Task},
+    maps::{REPORTED, ReportKey},
+    path,
+};
+
+/// A question about an object with a path.
+#[derive(Clone, Copy)]
+pub struct PathRequest {
+    /// The object.
+    pub dentry: Dentry,
+    /// What is to be done with it.
+    pub access: Access,
+    /// What a record about it is.
+    pub kind: Kind,
+    /// More [`flag`]s for the record.
+    pub flags: u8,
+    /// Which part of the policy answers.
+    pub by: By,
+}
+
+/// Which part of a policy answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Rules, and where none speaks, the default.
+    Policy,
+    /// Rules only.
+    Rules,
+    /// The default only.
+    Default,
+}
+
+/// Runs a hook: lets everyone outside pass, asks `hook` for those inside.
+#[inline(always)]
+pub fn gate(hook: impl FnOnce(&Actor) -> i32) -> i32 {
+    match Actor::current() {
+        None => 0,
+        Some(actor) => hook(&actor),
+    }
+}
+
+/// Decides a question about a path, and puts it on record.
+#[inline(always)]
+pub fn path(actor: &Actor, request: &PathRequest) -> i32 {
+    match path_gate(request.dentry.0, request.pack(), actor.pack(), actor.cgroup) {
+        0 => 0,
+        _ => decide::REFUSED,
+    }
+}
+
+/// Reports that a tentative denial of this thread did not take place.
+#[inline(always)]
+pub fn withdraw(actor: &Actor) {
+    let request = PathRequest {
+        dentry: Dentry(0),
+        access: Access::CREATE,
+        kind: Kind::NotCreated,
+        flags: 0,
+        by: By::Policy,
+    };
+    let allowed = Decision { verdict: Verdict::Allow, nameless: false };
+    path_report(0, request.pack(), actor.pack(), actor.cgroup, allowed.pack());
+}
+
+/// [`path`], as a function that the verifier checks once; see [`crate::path`]. 1 if refused.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn path_gate(dentry: u64, request: u64, actor: u64, cgroup: u64) -> u64 {
+    // The policy was there when the actor was made out, and policies are never taken out.
+    let Some(actor) = Actor::unpack(actor, cgroup) else { return 0 };
+    let actor = &actor;
+    let request = &PathRequest::unpack(Dentry(dentry), request);
+    let decision = match request.by {
+        By::Policy => decide::at_path(actor, request.dentry, request.access),
+        By::Rules => decide::at_path_by_rules(actor, request.dentry, request.access),
+        By::Default => decide::at_path_by_default(actor, request.dentry, request.access),
+    };
+    if decision.verdict as u8 != Verdict::Allow as u8 || is_news(actor, request) {
+        path_report(dentry, request.pack(), actor.pack(), cgroup, decision.pack());
+    }
+    u64::from(decision.refuses(actor))
+}
+
+/// Puts a decision about a path on record. A function that the verifier checks once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn path_report(dentry: u64, request: u64, actor: u64, cgroup: u64, decision: u32) -> u64 {
+    let Some(actor) = Actor::unpack(actor, cgroup) else { return 0 };
+    let request = PathRequest::unpack(Dentry(dentry), request);
+    let decision = Decision::unpack(decision);
+    let mut report =
+        report(&actor, decision, request.kind, request.access, dentry, Requested::SystemCall);
+    if decision.nameless && !path::knows(actor.policy_index, request.dentry) {
+        // The agent may find a name for it and compile that in.
+        let (flags, requested) = (report.flags, report.requested);
+        report.kind = Kind::UnknownSuperblock;
+        report.flags = 0;
+        report.requested = Requested::Unknown;
+        emit_file(&report);
+        report.kind = request.kind;
+        report.flags = flags;
+        report.requested = requested;
+    }
+    report.flags |= request.flags;
+    emit_file(&report);
+    0
+}
+
+impl PathRequest {
+    #[inline(always)]
+    fn pack(&self) -> u64 {
+        u64::from(self.access.0)
+            | (self.kind as u64) << 16
+            | u64::from(self.flags) << 24
+            | (self.by as u64) << 32
+    }
+
+    #[inline(always)]
+    fn unpack(dentry: Dentry, packed: u64) -> Self {
+        Self {
+            dentry,
+            access: Access(packed as u16),
+            kind: Kind::from_u8((packed >> 16) as u8).unwrap_or(Kind::File),
+            flags: (packed >> 24) as u8,
+            by: match packed >> 32 & 0xff {
+                0 => By::Policy,
+                1 => By::Rules,
+                _ => By::Default,
+            },
+        }
+    }
+}
+
+/// Puts a decision about a peer on record.
+#[inline(always)]
+pub fn peer(actor: &Actor, decision: Decision, dentry: u64, requested: Requested, body: &ConnectBody) -> i32 {
+    let report = report(actor, decision, Kind::Connect, Access::UNIX, dentry, requested);
+    emit(&report, body, (0, 0));
+    decision.errno(actor)
+}
+
+/// The report on a decision.
+#[inline(always)]
+pub fn report(
+    actor: &Actor,
+    decision: Decision,
+    kind: Kind,
+    access: Access,
+    dentry: u64,
+    requested: Requested,
+) -> Report {
+    let mut flags = 0;
+    if decision.refuses(actor) {
+        flags |= flag::ENFORCED;
+    }
+    if decision.nameless {
+        flags |= flag::NAMELESS;
+    }
+    Report {
+        kind,
+        sandbox: actor.sandbox,
+        cgroup: actor.cgroup,
+        generation: actor.policy.generation,
+        verdict: decision.verdict,
+        flags,
+        access,
+        dentry,
+        requested,
+    }
+}
+
+/// Sends a record about a file.
+#[inline(always)]
+pub fn emit_file(report: &Report) {
+    let body: FileBody = file_body(Dentry(report.dentry));
+    emit(report, &body, (0, 0));
+}
+
+/// Whether something allowed has to be put on record: the first time that this process image does it.
+/// A program that passed the gate is on record when it runs.
+#[inline(always)]
+fn is_news(actor: &Actor, request: &PathRequest) -> bool {
+    if request.kind as u8 != Kind::File as u8 {
+        return false;
+    }
+    let Some(inode) = request.dentry.inode() else { return true };
+    let mm = match Task::current().mm() {
+        Some(mm) => mm.0,
+        None => return true,
+    };
+    let generation = inode.generation().unwrap_or(0);
+    let dev = match inode.superblock() {
+        Some(superblock) => superblock.dev().unwrap_or(0),
+        None => 0,
+    };
+    is_first(&ReportKey {
+        mm,
+        object: inode.number().unwrap_or(0),
+        object_more: u64::from(dev) << 32 | u64::from(generation),
+        pid: process(),
+        what: u32::from(request.access.0) | u32::from(actor.policy.generation as u16) << 16,
+    })
+}
+
+/// Whether a key was not met before; notes it.
+#[inline(always)]
+pub fn is_first(key: &ReportKey) -> bool {
+    // SAFETY: only whether it is there matters.
+    if unsafe { REPORTED.get(key) }.is_some() {
+        return false;
+    }
+    let _ = REPORTED.insert(key, &1, 0);
+    true
+}
+
+/// Process id of the running task.
+#[inline(always)]
+pub fn process() -> u32 {
+    (aya_ebpf::helpers::bpf_get_current_pid_tgid() >> 32) as u32
+}

@@ -1,0 +1,52 @@
+//! Running programs.
+
+use aya_ebpf::programs::{LsmContext, RawTracePointContext};
+use opensafe_common::{
+    event::{FileBody, Kind},
+    verdict::{Access, Verdict},
+};
+
+use crate::{
+    actor::Actor,
+    decide,
+    emit::{Requested, emit, file_body},
+    gate::{By, PathRequest, path, report},
+    kernel::{Bprm, Task},
+};
+
+/// `bprm_check_security(bprm)`: once for the program, once more for each interpreter that its first
+/// line names; not for an ELF interpreter. Rules were applied when the file was opened; here is known
+/// that it is a program, so the default for programs is.
+#[inline(always)]
+pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
+    if actor.policy.default.verdict(Access::EXEC) as u8 == Verdict::Allow as u8 {
+        return 0;
+    }
+    let Some(dentry) = Bprm(ctx.arg::<u64>(0)).file().and_then(|file| file.dentry()) else {
+        return 0;
+    };
+    path(
+        actor,
+        &PathRequest { dentry, access: Access::EXEC, kind: Kind::ExecGate, flags: 0, by: By::Default },
+    )
+}
+
+/// `sched_process_exec(task, old_pid, bprm)`: the process runs another program from here on.
+#[inline(always)]
+pub fn done(actor: &Actor, ctx: &RawTracePointContext) {
+    let bprm = Bprm(ctx.arg::<u64>(2));
+    let Some(dentry) = bprm.file().and_then(|file| file.dentry()) else { return };
+    let decision = decide::at_path(actor, dentry, Access::EXEC);
+    let requested = match bprm.filename() {
+        Some(address) => Requested::Kernel(address),
+        None => Requested::Unknown,
+    };
+    let args = match Task::current().mm() {
+        Some(mm) => (mm.arg_start().unwrap_or(0), mm.arg_end().unwrap_or(0)),
+        None => (0, 0),
+    };
+    let mut report = report(actor, decision, Kind::Exec, Access::EXEC, dentry.0, requested);
+    report.flags &= !opensafe_common::event::flag::ENFORCED;
+    let body: FileBody = file_body(dentry);
+    emit(&report, &body, args);
+}

@@ -1,0 +1,104 @@
+//! Who is in a sandbox: tasks and cgroups that come and go.
+
+use aya_ebpf::programs::{LsmContext, RawTracePointContext};
+use opensafe_common::{
+    counter::Counter,
+    event::{ExitBody, ForkBody, Kind},
+    verdict::{Access, Verdict},
+};
+
+use crate::{
+    actor::{Actor, arm, armed, current_sandbox, disarm, mark, marked, unmark},
+    decide::Decision,
+    emit::{Requested, emit},
+    gate::report,
+    kernel::{Cgroup, Task},
+    maps::count,
+};
+
+/// `ENOMEM` of include/uapi/asm-generic/errno-base.h.
+const ENOMEM: i32 = 12;
+
+/// `task_alloc(task, clone_flags)`: before a new task exists for anyone else. Returns an error if it
+/// cannot be marked, and the fork fails.
+#[inline(always)]
+pub fn alloc(ctx: &LsmContext) -> i32 {
+    let Some(sandbox) = current_sandbox() else { return 0 };
+    let child = Task(ctx.arg::<u64>(0));
+    match mark(child, sandbox) {
+        Ok(()) => 0,
+        Err(()) => {
+            count(Counter::ForksRefused);
+            -ENOMEM
+        }
+    }
+}
+
+/// `task_free(task)`: a task's memory goes, and with it its address's meaning.
+#[inline(always)]
+pub fn free(ctx: &LsmContext) {
+    unmark(Task(ctx.arg::<u64>(0)));
+}
+
+/// `sched_process_fork(parent, child)`: the child is complete and has not run. One that was cloned
+/// into an armed cgroup from outside is marked here.
+#[inline(always)]
+pub fn fork(ctx: &RawTracePointContext) {
+    let child = Task(ctx.arg::<u64>(1));
+    if marked(child).is_none() {
+        let cgroup = child.cgroups().and_then(|set| set.default_cgroup()).and_then(|cgroup| cgroup.id());
+        let Some(sandbox) = cgroup.and_then(armed) else { return };
+        let _ = mark(child, sandbox);
+    }
+    let Some(actor) = Actor::current() else { return };
+    let (Some(id), Some(process)) = (child.id(), child.process()) else { return };
+    if id != process {
+        return; // a thread
+    }
+    let body = ForkBody { child_pid: process, reserved: 0 };
+    emit(&plain(&actor, Kind::Fork), &body, (0, 0));
+}
+
+/// `sched_process_exit(task)`: told once a process, by its last thread.
+#[inline(always)]
+pub fn exit(actor: &Actor) {
+    let task = Task::current();
+    let Some(signal) = task.signal() else { return };
+    if signal.live() != Some(0) {
+        return;
+    }
+    let status = match signal.group_exit_code() {
+        Some(code) if code != 0 => code,
+        _ => task.exit_code().unwrap_or(0),
+    };
+    emit(&plain(actor, Kind::Exit), &ExitBody { status, reserved: 0 }, (0, 0));
+}
+
+/// `cgroup_mkdir(cgroup, path)`: a cgroup below an armed one is armed before anyone can find it.
+#[inline(always)]
+pub fn cgroup_made(ctx: &RawTracePointContext) {
+    let cgroup = Cgroup(ctx.arg::<u64>(0));
+    let parent = cgroup.parent().and_then(|parent| parent.id());
+    let Some(sandbox) = parent.and_then(armed) else { return };
+    let done = match cgroup.id() {
+        Some(id) => arm(id, sandbox),
+        None => Err(()),
+    };
+    if done.is_err() {
+        count(Counter::CgroupsUnarmed);
+    }
+}
+
+/// `cgroup_rmdir(cgroup, path)`.
+#[inline(always)]
+pub fn cgroup_removed(ctx: &RawTracePointContext) {
+    if let Some(id) = Cgroup(ctx.arg::<u64>(0)).id() {
+        disarm(id);
+    }
+}
+
+#[inline(always)]
+fn plain(actor: &Actor, kind: Kind) -> crate::emit::Report {
+    let decision = Decision { verdict: Verdict::Allow, nameless: false };
+    report(actor, decision, kind, Access::NONE, 0, Requested::Unknown)
+}

@@ -1,0 +1,202 @@
+//! Contacting peers, connected or not.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{helpers::generated, programs::LsmContext};
+use opensafe_common::{
+    event::ConnectBody,
+    verdict::Verdict,
+};
+
+use crate::{
+    actor::Actor,
+    decide::{self, Decision},
+    emit::{Requested, file_body},
+    gate::{is_first, peer, process},
+    kernel::{MessageHeader, Sock, Socket, Task},
+    maps::ReportKey,
+};
+
+// include/linux/socket.h
+const AF_UNSPEC: u16 = 0;
+const AF_UNIX: u16 = 1;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+const AF_NETLINK: u16 = 16;
+
+/// Bytes of an address that are looked at: a `sockaddr_in6`.
+const ADDRESS_BYTES: usize = 28;
+
+/// `socket_connect(socket, address, length)`.
+#[inline(always)]
+pub fn connect(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let socket = Socket(ctx.arg::<u64>(0));
+    to_address(actor, socket, ctx.arg::<u64>(1), ctx.arg::<u32>(2), ConnectBody::CONNECT)
+}
+
+/// `socket_sendmsg(socket, message, size)`: sends that name a peer (unconnected UDP, TCP fast open).
+#[inline(always)]
+pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let message = MessageHeader(ctx.arg::<u64>(1));
+    match message.name() {
+        Some(0) => 0, // to the peer that was decided when it was connected to
+        Some(name) => {
+            let len = message.name_len().unwrap_or(ADDRESS_BYTES as u32);
+            to_address(actor, Socket(ctx.arg::<u64>(0)), name, len, ConnectBody::SEND)
+        }
+        None => decide::at_other_family(actor).errno(actor),
+    }
+}
+
+/// `unix_stream_connect(sock, other, new)`.
+#[inline(always)]
+pub fn unix_connect(actor: &Actor, ctx: &LsmContext) -> i32 {
+    to_unix(actor, Sock(ctx.arg::<u64>(1)), ConnectBody::CONNECT)
+}
+
+/// `unix_may_send(socket, other)`: connecting or sending to a datagram socket.
+#[inline(always)]
+pub fn unix_send(actor: &Actor, ctx: &LsmContext) -> i32 {
+    match Socket(ctx.arg::<u64>(1)).sock() {
+        Some(other) => to_unix(actor, other, ConnectBody::SEND),
+        None => decide::at_other_family(actor).errno(actor),
+    }
+}
+
+#[inline(always)]
+fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -> i32 {
+    let Some(sock) = socket.sock() else { return decide::at_other_family(actor).errno(actor) };
+    let family = sock.family().unwrap_or(AF_UNSPEC);
+    if family == AF_UNIX {
+        return 0; // decided where the kernel has found the peer
+    }
+    let mut bytes = [0u8; ADDRESS_BYTES];
+    let len = if len > ADDRESS_BYTES as u32 { ADDRESS_BYTES as u32 } else { len };
+    // SAFETY: `len` bytes fit `bytes`; the helper checks the source.
+    let failed = unsafe {
+        generated::bpf_probe_read_kernel(bytes.as_mut_ptr().cast(), len, address as *const c_void)
+    };
+    if failed != 0 || len < 2 {
+        return decide::at_other_family(actor).errno(actor);
+    }
+    let asked = u16::from_ne_bytes([bytes[0], bytes[1]]);
+    let mut body = ConnectBody {
+        magic: 0,
+        address: [0; 16],
+        dev: 0,
+        family,
+        port: 0,
+        transport: decide::transport_of(sock.kind().unwrap_or(0), sock.protocol().unwrap_or(0)),
+        socket_type: sock.kind().unwrap_or(0),
+        protocol: sock.protocol().unwrap_or(0),
+        how,
+    };
+    let decision = match (family, asked) {
+        // Dissolves a connection; as a peer to send to, an IPv4 socket takes it for AF_INET
+        // (net/ipv4/udp.c), an IPv6 one for none.
+        (_, AF_UNSPEC) if how == ConnectBody::CONNECT => return 0,
+        (AF_INET6, AF_UNSPEC) => return 0,
+        (AF_INET, AF_UNSPEC) | (AF_INET | AF_INET6, AF_INET) => {
+            body.port = port(&bytes, body.socket_type);
+            body.address[10] = 0xff;
+            body.address[11] = 0xff;
+            body.address[12] = bytes[4];
+            body.address[13] = bytes[5];
+            body.address[14] = bytes[6];
+            body.address[15] = bytes[7];
+            decide::at_address(actor, body.address, body.transport, body.port)
+        }
+        (AF_INET6, AF_INET6) => {
+            body.port = port(&bytes, body.socket_type);
+            let mut i = 0;
+            while i < 16 {
+                body.address[i] = bytes[8 + i];
+                i += 1;
+            }
+            decide::at_address(actor, body.address, body.transport, body.port)
+        }
+        // The kernel itself is no peer: requests for routes and addresses go there.
+        (AF_NETLINK, AF_NETLINK) if bytes[4] | bytes[5] | bytes[6] | bytes[7] == 0 => return 0,
+        _ => decide::at_other_family(actor),
+    };
+    if how == ConnectBody::SEND && !is_first_send(actor, decision, &body) {
+        return decision.errno(actor);
+    }
+    peer(actor, decision, 0, Requested::Unknown, &body)
+}
+
+#[inline(always)]
+fn port(bytes: &[u8; ADDRESS_BYTES], socket_type: u16) -> u16 {
+    const SOCK_RAW: u16 = 3;
+    // A raw socket's "port" is its protocol (raw(7)).
+    if socket_type == SOCK_RAW { 0 } else { u16::from_be_bytes([bytes[2], bytes[3]]) }
+}
+
+#[inline(always)]
+fn to_unix(actor: &Actor, other: Sock, how: u16) -> i32 {
+    let kind = other.kind().unwrap_or(0);
+    let mut body = ConnectBody {
+        magic: 0,
+        address: [0; 16],
+        dev: 0,
+        family: AF_UNIX,
+        port: 0,
+        transport: 0,
+        socket_type: kind,
+        protocol: 0,
+        how,
+    };
+    if let Some(dentry) = other.unix_dentry()
+        && dentry.0 != 0
+    {
+        let place = file_body(dentry);
+        body.magic = place.magic;
+        body.dev = place.dev;
+        let decision = decide::at_path(actor, dentry, opensafe_common::verdict::Access::UNIX);
+        if how == ConnectBody::SEND && !is_first_unix_send(actor, decision, place.inode, place.dev) {
+            return decision.errno(actor);
+        }
+        return peer(actor, decision, dentry.0, Requested::Unknown, &body);
+    }
+    let Some(address) = other.unix_address() else {
+        return decide::at_other_family(actor).errno(actor);
+    };
+    if address.0 == 0 {
+        return 0; // a socket without a name: reached by a descriptor only
+    }
+    // A family and a leading NUL come before the name.
+    let len = address.len().unwrap_or(0).saturating_sub(3);
+    let name = address.name() + 1;
+    let decision = decide::at_abstract_name(actor, name, len);
+    if how == ConnectBody::SEND && !is_first_unix_send(actor, decision, address.0, 0) {
+        return decision.errno(actor);
+    }
+    peer(actor, decision, 0, Requested::KernelBytes(name, len), &body)
+}
+
+#[inline(always)]
+fn is_first_send(actor: &Actor, decision: Decision, body: &ConnectBody) -> bool {
+    let value = u128::from_be_bytes(body.address);
+    is_news(
+        actor,
+        decision,
+        value as u64,
+        (value >> 64) as u64,
+        u32::from(body.port) | u32::from(body.transport) << 16 | 1 << 31,
+    )
+}
+
+#[inline(always)]
+fn is_first_unix_send(actor: &Actor, decision: Decision, object: u64, dev: u32) -> bool {
+    is_news(actor, decision, object, u64::from(dev), 1 << 30)
+}
+
+#[inline(always)]
+fn is_news(actor: &Actor, decision: Decision, object: u64, object_more: u64, what: u32) -> bool {
+    if decision.verdict as u8 != Verdict::Allow as u8 {
+        return true;
+    }
+    let Some(mm) = Task::current().mm() else { return true };
+    let _ = actor;
+    is_first(&ReportKey { mm: mm.0, object, object_more, pid: process(), what })
+}

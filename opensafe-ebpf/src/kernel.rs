@@ -1,0 +1,270 @@
+//! Reading the kernel's structures: the only module that turns an address into a value.
+//!
+//! Each type is an address that the kernel gave us, with the fields that we read. A pointer may be
+//! stale or NULL where we got it from memory; the read helper then fails and the caller gets `None`,
+//! it cannot fault.
+
+use aya_ebpf::{
+    bindings::task_struct,
+    helpers::{bpf_get_current_task_btf, bpf_probe_read_kernel},
+};
+
+use crate::maps::constant;
+
+/// Declares the kernel types: an address, and a reading function for each field.
+macro_rules! kernel_types {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty = $offset:ident,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[repr(transparent)]
+        pub struct $name(pub u64);
+        #[allow(dead_code)]
+        impl $name {
+            $(#[inline(always)]
+            pub fn $field(self) -> Option<$type> {
+                read(self.0 + u64::from(constant!(OFFSETS.$offset)))
+            })*
+        }
+    )*};
+}
+
+kernel_types! {
+    /// `struct task_struct`.
+    Task {
+        id: u32 = task_pid,
+        process: u32 = task_tgid,
+        real_parent: Task = task_real_parent,
+        mm: Mm = task_mm,
+        signal: Signal = task_signal,
+        exit_code: u32 = task_exit_code,
+        cgroups: CssSet = task_cgroups,
+    }
+    /// `struct signal_struct`.
+    Signal {
+        live: u32 = signal_live,
+        group_exit_code: u32 = signal_group_exit_code,
+    }
+    /// `struct mm_struct`.
+    Mm {
+        arg_start: u64 = mm_arg_start,
+        arg_end: u64 = mm_arg_end,
+    }
+    /// `struct css_set`.
+    CssSet {
+        default_cgroup: Cgroup = css_set_dfl_cgrp,
+    }
+    /// `struct cgroup`; also a `cgroup_subsys_state` that is one's `self`, its first member.
+    Cgroup {
+        node: KernfsNode = cgroup_kn,
+        parent: Cgroup = cgroup_parent,
+    }
+    /// `struct kernfs_node`.
+    KernfsNode {
+        id: u64 = kernfs_node_id,
+    }
+    /// `struct file`.
+    File {
+        dentry: Dentry = file_path_dentry,
+        inode: Inode = file_inode,
+        flags: u32 = file_flags,
+        mode: u32 = file_mode,
+    }
+    /// `struct path`.
+    Path {
+        dentry: Dentry = path_dentry,
+    }
+    /// `struct dentry`.
+    Dentry {
+        parent: Dentry = dentry_parent,
+        name_len: u32 = dentry_name_len,
+        name: u64 = dentry_name,
+        inode: Inode = dentry_inode,
+        superblock: Superblock = dentry_sb,
+    }
+    /// `struct inode`.
+    Inode {
+        superblock: Superblock = inode_sb,
+        mode: u16 = inode_mode,
+        number: u64 = inode_number,
+        generation: u32 = inode_generation,
+    }
+    /// `struct super_block`.
+    Superblock {
+        dev: u32 = sb_dev,
+        magic: u64 = sb_magic,
+        root: Dentry = sb_root,
+    }
+    /// `struct linux_binprm`.
+    Bprm {
+        file: File = bprm_file,
+        filename: u64 = bprm_filename,
+    }
+    /// `struct socket`.
+    Socket {
+        sock: Sock = socket_sk,
+        kind: u16 = socket_type,
+    }
+    /// `struct sock`.
+    Sock {
+        family: u16 = sock_family,
+        protocol: u16 = sock_protocol,
+        kind: u16 = sock_type,
+        unix_address: UnixAddress = unix_sock_addr,
+        unix_dentry: Dentry = unix_sock_path_dentry,
+    }
+    /// `struct unix_address`.
+    UnixAddress {
+        len: u32 = unix_address_len,
+    }
+    /// `struct msghdr`.
+    MessageHeader {
+        name: u64 = msghdr_name,
+        name_len: u32 = msghdr_namelen,
+    }
+}
+
+/// Copies a value out of kernel memory.
+#[inline(always)]
+pub fn read<T: Copy>(address: u64) -> Option<T> {
+    // SAFETY: the helper checks the address and fails on a bad one; `T` is an integer, an array of
+    // them or one of the addresses above, for which every bit pattern is a value.
+    unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
+}
+
+#[repr(C)]
+/// The first bytes of a `struct dentry`, copied at once: where it hangs and how it is called.
+pub struct DentryHead {
+    bytes: [u64; DENTRY_HEAD_WORDS],
+}
+
+/// Words that hold `d_parent` and `d_name` on every kernel from 6.1 to 7.2.
+const DENTRY_HEAD_WORDS: usize = 7;
+
+impl DentryHead {
+    /// `d_parent`: the dentry itself at a root.
+    #[inline(always)]
+    pub fn parent(&self) -> Dentry {
+        Dentry(self.word(constant!(OFFSETS.dentry_parent)))
+    }
+
+    /// Length of `d_name` in bytes.
+    #[inline(always)]
+    pub fn name_len(&self) -> u32 {
+        // The length shares its word with the hash before it (`struct qstr`).
+        (self.word(constant!(OFFSETS.dentry_name_len) & !7) >> 32) as u32
+    }
+
+    /// Kernel address of `d_name`'s bytes.
+    #[inline(always)]
+    pub fn name(&self) -> u64 {
+        self.word(constant!(OFFSETS.dentry_name))
+    }
+
+    #[inline(always)]
+    fn word(&self, offset: u32) -> u64 {
+        // SAFETY: the offset is a constant to the verifier, which refuses one outside `bytes`.
+        unsafe { core::ptr::read_volatile(self.bytes.as_ptr().cast::<u8>().add(offset as usize).cast::<u64>()) }
+    }
+}
+
+impl Dentry {
+    /// Copies its head.
+    #[inline(always)]
+    pub fn head(self) -> Option<DentryHead> {
+        Some(DentryHead { bytes: read(self.0)? })
+    }
+
+    /// Copies its head to `to`; says whether it could be read.
+    ///
+    /// # Safety
+    /// `to` must be valid for writing.
+    #[inline(always)]
+    pub unsafe fn copy_head(self, to: *mut DentryHead) -> bool {
+        // SAFETY: by the caller's promise; the helper checks the source.
+        unsafe {
+            aya_ebpf::helpers::generated::bpf_probe_read_kernel(
+                to.cast(),
+                size_of::<DentryHead>() as u32,
+                self.0 as *const core::ffi::c_void,
+            ) == 0
+        }
+    }
+}
+
+/// An argument of an LSM hook, as a number: the verifier knows the argument itself as a pointer, which
+/// it lets into no function that takes numbers.
+#[inline(always)]
+pub fn argument(ctx: &aya_ebpf::programs::LsmContext, index: usize) -> u64 {
+    use aya_ebpf::EbpfContext as _;
+    // The context is an array of 64-bit arguments. It is always there, so the read cannot fail.
+    let address = ctx.as_ptr().cast::<u64>().wrapping_add(index);
+    // SAFETY: as in `read`.
+    unsafe { bpf_probe_read_kernel(address) }.unwrap_or(0)
+}
+
+impl Task {
+    /// The task that runs.
+    #[inline(always)]
+    pub fn current() -> Self {
+        Self(current_task() as u64)
+    }
+}
+
+/// What everyone who is not in a sandbox pays for, so without a helper call: the address of the
+/// running task and the id of its cgroup v2, by loads that the verifier knows the types of.
+#[inline(always)]
+pub fn current_task_and_cgroup() -> (u64, u64) {
+    let task = current_task() as *const u8;
+    // SAFETY: `task` is the running task, and each pointer on the way (`cgroups`, `dfl_cgrp`, `kn`)
+    // is set for a task's whole life; the verifier checks the loads against the kernel's types, and
+    // a load that faults all the same reads 0.
+    unsafe {
+        let css_set = load(task, constant!(OFFSETS.task_cgroups));
+        let cgroup = load(css_set, constant!(OFFSETS.css_set_dfl_cgrp));
+        let node = load(cgroup, constant!(OFFSETS.cgroup_kn));
+        let id = node.add(constant!(OFFSETS.kernfs_node_id) as usize).cast::<u64>();
+        (task as u64, core::ptr::read_volatile(id))
+    }
+}
+
+#[inline(always)]
+fn current_task() -> *mut task_struct {
+    // SAFETY: no arguments; always the running task.
+    unsafe { bpf_get_current_task_btf() }
+}
+
+/// Loads a pointer member.
+///
+/// # Safety
+/// `base` must be a pointer that the verifier knows the type of, with a pointer at `offset`.
+#[inline(always)]
+unsafe fn load(base: *const u8, offset: u32) -> *const u8 {
+    // SAFETY: by the caller's promise.
+    unsafe { core::ptr::read_volatile(base.add(offset as usize).cast::<*const u8>()) }
+}
+
+impl Cgroup {
+    /// Inode number of its directory.
+    #[inline(always)]
+    pub fn id(self) -> Option<u64> {
+        self.node()?.id()
+    }
+}
+
+impl UnixAddress {
+    /// Address of the name's bytes after the family.
+    #[inline(always)]
+    pub fn name(self) -> u64 {
+        self.0 + u64::from(constant!(OFFSETS.unix_address_name)) + 2
+    }
+}
+
+/// The sequence that the kernel bumps around every move of a dentry; `None` where its address is not
+/// known. Odd while a move is under way.
+#[inline(always)]
+pub fn rename_sequence() -> Option<u32> {
+    match constant!(HOST.rename_lock) {
+        0 => None,
+        address => read(address),
+    }
+}

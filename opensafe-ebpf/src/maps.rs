@@ -1,0 +1,171 @@
+//! Every map, and the two blocks of constants that the agent fills in before load.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf},
+};
+use opensafe_common::{
+    counter::Counter,
+    layout::{Host, Offsets},
+    tables::{
+        CHUNK_CELLS, MAX_CGROUPS, MAX_POLICIES, MAX_SANDBOXES, MAX_TASKS, NetKey, Policy, PortKey,
+        Sandbox, Start, SuperblockKey,
+    },
+};
+
+use crate::scratch::Slot;
+
+/// Where the running kernel keeps its fields.
+#[unsafe(no_mangle)]
+pub static OFFSETS: Offsets = Offsets::ZERO;
+
+/// What else the agent found out about the host.
+#[unsafe(no_mangle)]
+pub static HOST: Host = Host::ZERO;
+
+/// Reads one field of [`OFFSETS`] or [`HOST`]. The map behind them is frozen before load, so to the
+/// verifier it is a constant; volatile, so that the compiler does not take the zeroes here for it.
+macro_rules! constant {
+    ($block:ident . $field:ident) => {
+        $crate::maps::volatile(&raw const $crate::maps::$block.$field)
+    };
+}
+pub(crate) use constant;
+
+/// For [`constant`] only.
+#[inline(always)]
+pub fn volatile<T: Copy>(field: *const T) -> T {
+    // SAFETY: [`constant`] passes a field of a static of plain integers that nothing writes.
+    unsafe { core::ptr::read_volatile(field) }
+}
+
+/// Events for the agent. Its size is set at load.
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
+
+/// [`Counter`]s.
+#[map]
+pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::COUNT, 0);
+
+/// Cgroup id → sandbox, for every armed cgroup.
+#[map]
+pub static CGROUPS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_CGROUPS, 0);
+
+/// A bit for each armed cgroup id modulo 65,536: clear means surely not armed. Lets everyone else
+/// pass with one load.
+#[map]
+pub static CGROUP_BITS: Array<u64> = Array::with_max_entries(CGROUP_WORDS, 0);
+/// Number of words in [`CGROUP_BITS`]; a power of two.
+pub const CGROUP_WORDS: u32 = 1024;
+
+/// Task address → sandbox, for every marked task. Exact: written before the task can run
+/// (`task_alloc`), removed when its memory is freed (`task_free`).
+#[map]
+pub static TASKS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_TASKS, 0);
+
+/// How many marked tasks fall on each slot: 0 means surely not marked.
+#[map]
+pub static TASK_FILTER: Array<u64> = Array::with_max_entries(TASK_SLOTS, 0);
+/// Number of slots in [`TASK_FILTER`]; a power of two.
+pub const TASK_SLOTS: u32 = 65_536;
+
+/// Sandbox index → where it stands.
+#[map]
+pub static SANDBOXES: Array<Sandbox> = Array::with_max_entries(MAX_SANDBOXES, 0);
+
+/// Policy index → policy.
+#[map]
+pub static POLICIES: Array<Policy> = Array::with_max_entries(MAX_POLICIES, 0);
+
+/// Cells of the path automata. Its size is set at load.
+#[map]
+pub static ARENA: Array<[u32; CHUNK_CELLS]> = Array::with_max_entries(1, 0);
+
+/// Superblock → where the path automata start.
+#[map]
+pub static SUPERBLOCKS: HashMap<SuperblockKey, Start> = HashMap::with_max_entries(16_384, 0);
+
+/// Address → class.
+#[map]
+pub static NETS: LpmTrie<NetKey, u32> = LpmTrie::with_max_entries(65_536, 0);
+
+/// Class, protocol, port → verdict.
+#[map]
+pub static PORTS: LpmTrie<PortKey, u32> = LpmTrie::with_max_entries(262_144, 0);
+
+/// Scratch memory. Its size is set at load.
+#[map]
+pub static SCRATCH: Array<Slot> = Array::with_max_entries(1, 0);
+
+/// Inode address of a directory → the state that the automata have reached there. A directory has one
+/// name in its superblock; the entry goes when the inode's memory does (`inode_free_security`).
+#[map]
+pub static DIRECTORIES: LruHashMap<u64, DirectoryState> = LruHashMap::with_max_entries(16_384, 0);
+
+/// A state, valid while the kernel's rename sequence stands where it stood.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct DirectoryState {
+    /// After the directory's path.
+    pub state: Start,
+    /// `rename_lock`'s sequence when it was walked; even.
+    pub rename_seq: u32,
+    /// Generation of the policy.
+    pub generation: u32,
+    /// Of all the above and the inode's address. An LRU map may hand an entry's memory to another
+    /// key while it is being read; a mixture then does not match its seal.
+    pub seal: u64,
+}
+
+impl DirectoryState {
+    /// A sealed state.
+    #[inline(always)]
+    pub fn sealed(inode: u64, state: Start, rename_seq: u32, generation: u32) -> Self {
+        let parts = [
+            inode,
+            u64::from(state.anchored) << 32 | u64::from(state.floating),
+            u64::from(rename_seq) << 32 | u64::from(generation),
+        ];
+        // Each step is a bijection of the running value, so a change of one part always shows.
+        let mut seal = 0x9e37_79b9_7f4a_7c15_u64;
+        for part in parts {
+            seal = (seal ^ part).wrapping_mul(0xff51_afd7_ed55_8ccd);
+            seal ^= seal >> 32;
+        }
+        Self { state, rename_seq, generation, seal }
+    }
+}
+
+/// What was already reported and may be passed over: allowed accesses, by process image and object.
+#[map]
+pub static REPORTED: LruHashMap<ReportKey, u8> = LruHashMap::with_max_entries(65_536, 0);
+
+/// One process image (its address space) and one thing that it did.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ReportKey {
+    /// Address of the `mm_struct`: another one after exec.
+    pub mm: u64,
+    /// Inode number, or a peer's address and port folded into 64 bits.
+    pub object: u64,
+    /// Device and inode generation, or the rest of the address.
+    pub object_more: u64,
+    /// Process id.
+    pub pid: u32,
+    /// Access and event kind.
+    pub what: u32,
+}
+
+/// Threads with a denial of creation that may turn out void; see the `path_mknod` hook.
+#[map]
+pub static TENTATIVE: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1024, 0);
+
+/// Counts one.
+#[inline(always)]
+pub fn count(counter: Counter) {
+    if let Some(cell) = COUNTERS.get_ptr_mut(counter as u32) {
+        // SAFETY: a map value of this CPU, 8 bytes and aligned. A task preempting another one in
+        // here could race on it, hence the atomic addition.
+        unsafe { crate::atomic::Cell::at(cell) }.add(1);
+    }
+}

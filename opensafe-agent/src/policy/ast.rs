@@ -82,6 +82,26 @@ pub(super) fn tests(modules: &[Ref<Module>]) -> Vec<Test> {
     test::unique(modules.iter().flat_map(in_module))
 }
 
+/// The first name in what a rule defines, and where.
+pub(super) fn head(rule: &Rule) -> Option<(String, &Span)> {
+    let refr = match rule {
+        Rule::Spec { head, .. } => match head {
+            RuleHead::Compr { refr, .. }
+            | RuleHead::Set { refr, .. }
+            | RuleHead::Func { refr, .. } => refr,
+        },
+        Rule::Default { refr, .. } => refr,
+    };
+    let mut first = refr.as_ref();
+    while let Expr::RefDot { refr, .. } | Expr::RefBrack { refr, .. } = first {
+        first = refr;
+    }
+    match first {
+        Expr::Var { span, .. } => Some((span.text().to_owned(), span)),
+        _ => None,
+    }
+}
+
 struct Visitor<'a> {
     is_sandbox: bool,
     declared: &'a mut Declared,
@@ -269,7 +289,7 @@ impl Visitor<'_> {
 }
 
 impl Located {
-    fn at(span: &Span, message: String) -> Self {
+    pub(super) fn at(span: &Span, message: String) -> Self {
         let text = span.source.line(span.line.saturating_sub(1)).to_owned();
         let before = span_start_column(span);
         Self {
@@ -313,7 +333,7 @@ fn string(expr: &Expr) -> Option<(&str, &Span)> {
 }
 
 /// The names in a reference that is nothing but names: `a.b["c"]`.
-fn path(expr: &Expr) -> Option<Vec<String>> {
+pub(super) fn path(expr: &Expr) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let mut next = expr;
     loop {

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use regorus::Value;
 use serde::Serialize;
 
+use super::git;
 use crate::rules::glob;
 
 /// A sandbox as a policy sees it, in `input`. Paths are in the sandbox's own view, and absolute.
@@ -14,6 +15,8 @@ use crate::rules::glob;
 /// A policy makes globs of the paths, so it gets them as the globs that name them: characters that
 /// mean something in a glob are escaped, a byte that is not UTF-8 is `?`, and the root directory is
 /// the empty string, so that `sprintf("%s/**", [input.workspace])` is right for it too.
+///
+/// `input.git_directories` is not here: it is looked up in the workspace when a policy is evaluated.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
     /// The agent's name.
@@ -56,11 +59,12 @@ pub struct Host {
 }
 
 /// Every name in `input`, with those below it that are fixed.
-pub(super) const KNOWN: [(&str, &[&str]); 9] = [
+pub(super) const KNOWN: [(&str, &[&str]); 10] = [
     ("agent", &[]),
     ("workspace", &[]),
     ("home", &[]),
     ("tmp", &[]),
+    ("git_directories", &[]),
     ("user", &["name", "uid"]),
     ("runtime", &[]),
     ("labels", &[]),
@@ -77,6 +81,7 @@ impl Input {
             workspace: String,
             home: String,
             tmp: String,
+            git_directories: Vec<String>,
             user: &'a User,
             runtime: &'a str,
             labels: &'a BTreeMap<String, String>,
@@ -88,6 +93,10 @@ impl Input {
             workspace: glob_of("workspace", &self.workspace)?,
             home: glob_of("home", &self.home)?,
             tmp: glob_of("tmp", &self.tmp)?,
+            git_directories: git::directories(&self.workspace, &self.home)
+                .iter()
+                .map(|directory| glob_of("git_directories", directory))
+                .collect::<Result<_, _>>()?,
             user: &self.user,
             runtime: &self.runtime,
             labels: &self.labels,

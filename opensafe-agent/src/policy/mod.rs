@@ -10,7 +10,9 @@
 mod ast;
 mod check;
 mod error;
+mod git;
 mod input;
+mod merge;
 mod source;
 pub mod test;
 
@@ -26,14 +28,15 @@ use crate::rules::RuleSet;
 use ast::Declared;
 pub use error::{At, Located, PolicyError, Problem, RuleError};
 pub use input::{Host, Input, User};
+use merge::Merged;
 use source::Sources;
 
 /// Longest that an evaluation may take, a unit test's too.
 pub const EVALUATION_LIMIT: Duration = Duration::from_secs(5);
-/// Longest Rego file, in bytes.
-const MAX_FILE_BYTES: usize = 8 << 20;
-/// Most lines of a Rego file.
-const MAX_LINES: usize = 200_000;
+/// Most Rego in one package, in bytes.
+const MAX_FILE_BYTES: usize = 32 << 20;
+/// Most lines of a package.
+const MAX_LINES: usize = 1_000_000;
 /// Longest line of a Rego file, in characters.
 const MAX_COLUMNS: u32 = 64 << 10;
 
@@ -45,6 +48,7 @@ const PACKAGE: &str = "data.opensafe.sandbox";
 pub struct Policy {
     sources: Sources,
     engine: Engine,
+    merged: Merged,
     declared: Declared,
 }
 
@@ -95,7 +99,9 @@ impl Policy {
             query(&mut engine, &format!("{PACKAGE}.{name}")).map_err(|error| {
                 PolicyError::Evaluation {
                     policy: shown.clone(),
-                    error: self.sources.shorten(Located::from_regorus(&error)),
+                    error: self
+                        .sources
+                        .shorten(self.merged.locate(Located::from_regorus(&error))),
                 }
             })
         };
@@ -119,10 +125,9 @@ impl Policy {
     }
 
     fn from_sources(sources: Sources) -> Result<Self, PolicyError> {
-        let mut engine = engine();
-        add(&mut engine, &sources, sources.rego.iter())?;
+        let mut parsed = parse(&sources, sources.rego.iter())?;
         let shown = sources.shown.clone();
-        let packages: BTreeSet<String> = engine
+        let packages: BTreeSet<String> = parsed
             .get_packages()
             .map_err(|error| PolicyError::internal(&shown, &error))?
             .into_iter()
@@ -133,7 +138,7 @@ impl Policy {
                 found: packages.into_iter().collect(),
             });
         }
-        let declared = Declared::find(engine.get_modules());
+        let declared = Declared::find(parsed.get_modules());
         if !declared.unknown_inputs.is_empty() {
             return Err(PolicyError::UnknownInput {
                 policy: shown,
@@ -144,9 +149,11 @@ impl Policy {
                     .collect(),
             });
         }
+        let (engine, merged) = merge(parsed, &sources)?;
         Ok(Self {
             sources,
             engine,
+            merged,
             declared,
         })
     }
@@ -168,20 +175,13 @@ fn engine() -> Engine {
     engine
 }
 
-/// Adds the sources' data and `files` to an engine; all that do not parse are listed.
-fn add<'a>(
-    engine: &mut Engine,
+/// An engine with the sources' data and `files`; all that does not parse is listed.
+fn parse<'a>(
     sources: &Sources,
     files: impl Iterator<Item = &'a source::File>,
-) -> Result<(), PolicyError> {
-    let mut errors = Vec::new();
-    for data in &sources.data {
-        let value = data
-            .value()
-            .and_then(|value| engine.add_data(value))
-            .map_err(|error| Located::of_file(&data.path, &error));
-        errors.extend(value.err());
-    }
+) -> Result<Engine, PolicyError> {
+    let mut engine = engine();
+    let mut errors = add_data(&mut engine, sources);
     for file in files {
         let path = file.path.to_string_lossy().into_owned();
         if let Err(error) = engine.add_policy(path, file.text.clone()) {
@@ -189,15 +189,37 @@ fn add<'a>(
         }
     }
     if errors.is_empty() {
-        return Ok(());
+        Ok(engine)
+    } else {
+        Err(unparsed(sources, errors))
     }
-    Err(PolicyError::Parse {
+}
+
+/// The engine to evaluate with, from the one in which the files are parsed.
+fn merge(parsed: Engine, sources: &Sources) -> Result<(Engine, Merged), PolicyError> {
+    let mut empty = engine();
+    add_data(&mut empty, sources);
+    Merged::new(parsed, empty).map_err(|errors| unparsed(sources, errors))
+}
+
+fn add_data(engine: &mut Engine, sources: &Sources) -> Vec<Located> {
+    let add = |data: &source::File| {
+        let added = data.value().and_then(|value| engine.add_data(value));
+        added
+            .map_err(|error| Located::of_file(&data.path, &error))
+            .err()
+    };
+    sources.data.iter().filter_map(add).collect()
+}
+
+fn unparsed(sources: &Sources, errors: Vec<Located>) -> PolicyError {
+    PolicyError::Parse {
         policy: sources.shown.clone(),
         errors: errors
             .into_iter()
             .map(|error| sources.shorten(error))
             .collect(),
-    })
+    }
 }
 
 /// What a query gives, `None` if it is undefined.
@@ -210,5 +232,7 @@ fn query(engine: &mut Engine, query: &str) -> anyhow::Result<Option<Value>> {
         .filter(|value| *value != Value::Undefined))
 }
 
+#[cfg(test)]
+mod shipped;
 #[cfg(test)]
 mod tests;

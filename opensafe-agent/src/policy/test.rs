@@ -12,8 +12,9 @@ use regorus::{Engine, Value};
 
 use super::ast;
 use super::error::{Located, PolicyError};
+use super::merge::Merged;
 use super::source::{Sources, search_path};
-use super::{add, engine, query};
+use super::{merge, parse, query};
 use crate::rules::Origin;
 
 /// How a unit test went.
@@ -42,23 +43,19 @@ pub struct TestResult {
 /// Nothing there, or files that do not parse. A test that does not evaluate is a result.
 pub fn run_tests(sources: &[PathBuf]) -> Result<Vec<TestResult>, PolicyError> {
     let sources = Sources::find(sources, &search_path())?;
-    let mut engine = engine();
+    let mut parsed = parse(&sources, sources.rego.iter().chain(&sources.tests))?;
+    let tests = ast::tests(parsed.get_modules());
+    let (mut engine, merged) = merge(parsed, &sources)?;
     engine.set_gather_prints(true);
-    add(
-        &mut engine,
-        &sources,
-        sources.rego.iter().chain(&sources.tests),
-    )?;
-    let tests = ast::tests(engine.get_modules());
     // Prepared once, for all clones.
     query(&mut engine, "true").map_err(|error| PolicyError::internal(&sources.shown, &error))?;
     Ok(tests
         .into_iter()
-        .map(|test| run(engine.clone(), test))
+        .map(|test| run(engine.clone(), &merged, test))
         .collect())
 }
 
-fn run(mut engine: Engine, test: Test) -> TestResult {
+fn run(mut engine: Engine, merged: &Merged, test: Test) -> TestResult {
     let started = Instant::now();
     let result = if test.skipped {
         Ok(None)
@@ -70,7 +67,7 @@ fn run(mut engine: Engine, test: Test) -> TestResult {
         skipped: test.skipped,
         duration: started.elapsed(),
         error: match result {
-            Err(error) => Some(Located::from_regorus(&error).to_string()),
+            Err(error) => Some(merged.locate(Located::from_regorus(&error)).to_string()),
             Ok(Some(Value::Bool(_)) | None) => None,
             Ok(Some(other)) => Some(format!("is {other}, not true")),
         },

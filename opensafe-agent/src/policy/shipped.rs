@@ -1,0 +1,441 @@
+//! The policies that ship, asked what they decide: what honest work does passes, and what nobody should
+//! do in a sandbox does not.
+
+use std::fs;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+
+use opensafe_common::tables::transport::{ICMP, TCP, UDP};
+use opensafe_common::verdict::{Access, Verdict};
+use tempfile::TempDir;
+
+use super::*;
+
+const READ: Access = Access::READ;
+const WRITE: Access = Access::WRITE;
+const CREATE: Access = Access::CREATE;
+/// What opening a new file for writing asks for.
+const NEW: Access = WRITE.union(CREATE);
+const EXEC: Access = Access::EXEC;
+const UNIX: Access = Access::UNIX;
+
+fn directory(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../policies")
+        .join(name)
+}
+
+fn rules(policy: &str, input: &Input) -> RuleSet {
+    Policy::load(&[directory(policy)])
+        .unwrap()
+        .evaluate(input)
+        .unwrap()
+}
+
+fn input() -> Input {
+    Input {
+        agent: "codex".into(),
+        workspace: "/home/me/work".into(),
+        home: "/home/me".into(),
+        tmp: "/tmp".into(),
+        ..Input::default()
+    }
+}
+
+/// Every path with its access, and the rule that denies it.
+#[track_caller]
+fn denied(rules: &RuleSet, cases: &[(&str, Access, &str)]) {
+    for (path, access, rule) in cases {
+        let decided = rules.decide_path(path.as_bytes(), *access);
+        let by = decided.rule.map_or("default", |rule| &rule.id.0);
+        assert_eq!(
+            (decided.verdict, by),
+            (Verdict::Deny, *rule),
+            "{path} {access:?}"
+        );
+    }
+}
+
+#[track_caller]
+fn passes(rules: &RuleSet, cases: &[(&str, Access)]) {
+    for (path, access) in cases {
+        let decided = rules.decide_path(path.as_bytes(), *access);
+        let by = decided.rule.map_or("default", |rule| &rule.id.0);
+        assert_ne!(decided.verdict, Verdict::Deny, "{path} {access:?} by {by}");
+    }
+}
+
+fn connects(rules: &RuleSet, address: &str, transport: u16, port: u16) -> (Verdict, String) {
+    let address: std::net::IpAddr = address.parse().unwrap();
+    let address: Ipv6Addr = match address {
+        std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        std::net::IpAddr::V6(v6) => v6,
+    };
+    let decided = rules.decide_peer(address, transport, port);
+    let by = decided.rule.map_or("default", |rule| &rule.id.0);
+    (decided.verdict, by.to_owned())
+}
+
+const DENIED_BY_BOTH: &[(&str, Access, &str)] = &[
+    ("/home/me/.ssh/id_ed25519", READ, "secrets.ssh"),
+    ("/home/me/.ssh", READ, "secrets.ssh"),
+    ("/root/.ssh/authorized_keys", NEW, "secrets.ssh"),
+    ("/home/you/.ssh/id_rsa", READ, "secrets.ssh"),
+    ("/etc/ssh/ssh_host_rsa_key", READ, "secrets.ssh"),
+    ("/home/me/.aws/credentials", READ, "secrets.cloud"),
+    (
+        "/home/me/.config/gcloud/credentials.db",
+        READ,
+        "secrets.cloud",
+    ),
+    ("/home/me/.kube/config", READ, "secrets.cloud"),
+    (
+        "/home/me/.gnupg/private-keys-v1.d/x.key",
+        READ,
+        "secrets.keyrings",
+    ),
+    ("/home/me/.netrc", READ, "secrets.tokens"),
+    ("/home/me/.git-credentials", READ, "secrets.tokens"),
+    ("/home/me/.docker/config.json", READ, "secrets.tokens"),
+    (
+        "/home/me/.mozilla/firefox/x/logins.json",
+        READ,
+        "secrets.personal",
+    ),
+    ("/home/me/.bash_history", READ, "secrets.history"),
+    ("/home/me/.claude/.credentials.json", READ, "agents.secrets"),
+    ("/etc/shadow", READ, "secrets.system"),
+    ("/etc/sudoers.d/me", READ, "secrets.system"),
+    (
+        "/run/secrets/kubernetes.io/serviceaccount/token",
+        READ,
+        "secrets.system",
+    ),
+    ("/proc/1/mem", READ, "secrets.memory"),
+    ("/dev/sda", READ, "default"),
+    ("/dev/mem", READ, "default"),
+    ("/dev/kmsg", READ, "default"),
+    ("/home/me/.bashrc", WRITE, "persist.shell"),
+    ("/home/me/.zshenv", NEW, "persist.shell"),
+    ("/home/me/.config/fish/config.fish", NEW, "persist.shell"),
+    (
+        "/home/me/.config/systemd/user/x.service",
+        NEW,
+        "persist.autostart",
+    ),
+    ("/home/me/.gitconfig", WRITE, "persist.settings"),
+    ("/home/me/.npmrc", WRITE, "persist.settings"),
+    ("/home/me/.local/bin/ls", NEW, "persist.programs"),
+    ("/home/me/.codex/config.toml", WRITE, "agents.settings"),
+    ("/home/me/.claude/settings.json", WRITE, "agents.settings"),
+    ("/var/spool/cron/crontabs/me", NEW, "persist.system"),
+    ("/etc/cron.d/x", NEW, "persist.system"),
+    ("/etc/ld.so.preload", NEW, "persist.system"),
+    (
+        "/home/me/.local/state/opensafe/runs/x.jsonl",
+        WRITE,
+        "persist.records",
+    ),
+    ("/usr/bin/ls", WRITE, "default"),
+    ("/etc/resolv.conf", WRITE, "default"),
+    ("/sys/fs/cgroup/cgroup.procs", WRITE, "default"),
+    ("/proc/sys/kernel/core_pattern", WRITE, "default"),
+    ("/usr/bin/sudo", EXEC, "exec.privilege"),
+    ("/bin/su", EXEC, "exec.privilege"),
+    ("/usr/bin/pkexec", EXEC, "exec.privilege"),
+    ("/usr/bin/crontab", EXEC, "exec.later"),
+    ("/usr/sbin/useradd", EXEC, "exec.accounts"),
+    ("/usr/bin/mount", EXEC, "exec.mount"),
+    ("/run/docker.sock", UNIX, "sockets.containers"),
+    (
+        "/run/containerd/containerd.sock",
+        UNIX,
+        "sockets.containers",
+    ),
+    ("/run/user/1000/docker.sock", UNIX, "sockets.containers"),
+    ("/run/user/1000/bus", UNIX, "sockets.system"),
+    ("/run/dbus/system_bus_socket", UNIX, "sockets.system"),
+    ("/run/user/1000/gnupg/S.gpg-agent", UNIX, "sockets.keys"),
+    ("/tmp/ssh-abc/agent.1", UNIX, "sockets.keys"),
+    ("/tmp/tmux-1000/default", UNIX, "sockets.terminals"),
+    ("/tmp/.X11-unix/X0", UNIX, "sockets.display"),
+    ("/run/something.sock", UNIX, "default"),
+];
+
+const PASSES_BOTH: &[(&str, Access)] = &[
+    ("/", READ),
+    ("/usr/lib/x86_64-linux-gnu/libc.so.6", READ),
+    ("/etc/ld.so.cache", READ),
+    ("/etc/passwd", READ),
+    ("/etc/nsswitch.conf", READ),
+    ("/share/tool", READ),
+    ("/dataset/x", READ),
+    ("/d", READ),
+    ("/develop/x", READ),
+    ("/opt/agent/bin/agent", EXEC),
+    ("/home/me/work/target/debug/x", EXEC),
+    ("/tmp/build-helper", EXEC),
+    ("/usr/bin/git", EXEC),
+    ("/home/me/.gitconfig", READ),
+    ("/home/me/.npmrc", READ),
+    ("/home/me/.bashrc", READ),
+    ("/home/me/.codex/auth.json", READ),
+    ("/home/me/.codex/auth.json", WRITE),
+    ("/home/me/.codex/sessions/x.jsonl", NEW),
+    ("/home/me/work", READ),
+    ("/home/me/work/src/main.rs", NEW),
+    ("/home/me/work/.env", READ),
+    ("/home/me/work/.git/index.lock", NEW),
+    ("/home/me/work/.git/hooks/pre-commit.sample", NEW),
+    ("/home/me/work/.git/config.lock", NEW),
+    ("/home/me/work/.git/objects/ab/cd", NEW),
+    ("/home/me/work/.vscode/extensions.json", NEW),
+    ("/home/me/.cache/pip/http/x", NEW),
+    ("/home/me/.npm/_cacache/x", NEW),
+    ("/home/me/.cargo/registry/cache/x", NEW),
+    ("/home/me/.cargo", CREATE),
+    ("/home/me/go/pkg/mod/x", NEW),
+    ("/tmp/pip-abc/x", NEW),
+    ("/dev/shm/sem.x", NEW),
+    ("/dev/null", READ.union(WRITE)),
+    ("/dev/tty", READ.union(WRITE)),
+    ("/dev/ptmx", READ.union(WRITE)),
+    ("/dev/pts/3", READ.union(WRITE)),
+    ("/dev/urandom", READ),
+    ("/proc/1234/stat", READ),
+    ("/proc/1234/environ", READ),
+    ("/proc/1234/task/1235/comm", WRITE),
+    ("/proc/1234/uid_map", WRITE),
+    ("/sys/fs/cgroup/cpu.max", READ),
+    ("/run/nscd/socket", UNIX),
+    ("/run/systemd/userdb/io.systemd.Multiplexer", UNIX),
+    ("/run/postgresql/.s.PGSQL.5432", UNIX),
+    ("/tmp/pymp-x/listener-1", UNIX),
+    ("/home/me/work/.sock", UNIX),
+];
+
+#[test]
+fn nothing_dangerous_works_under_any_policy() {
+    for policy in ["default", "coding-agent"] {
+        denied(&rules(policy, &input()), DENIED_BY_BOTH);
+    }
+}
+
+#[test]
+fn ordinary_work_passes_under_any_policy() {
+    for policy in ["default", "coding-agent"] {
+        passes(&rules(policy, &input()), PASSES_BOTH);
+    }
+}
+
+#[test]
+fn metadata_services_and_private_networks_are_out_of_reach() {
+    for policy in ["default", "coding-agent"] {
+        let rules = rules(policy, &input());
+        for (address, port, rule) in [
+            ("169.254.169.254", 80, "net.metadata"),
+            ("::ffff:169.254.169.254", 80, "net.metadata"),
+            ("64:ff9b::a9fe:a9fe", 80, "net.metadata"),
+            ("fd00:ec2::254", 80, "net.metadata"),
+            ("10.1.2.3", 443, "net.private"),
+            ("172.17.0.1", 2375, "net.private"),
+            ("192.168.1.1", 80, "net.private"),
+            ("fe80::1", 80, "net.private"),
+            ("127.0.0.1", 22, "net.control"),
+            ("::1", 2375, "net.control"),
+        ] {
+            let (verdict, by) = connects(&rules, address, TCP, port);
+            assert_eq!(
+                (verdict, by.as_str()),
+                (Verdict::Deny, rule),
+                "{policy} {address}"
+            );
+        }
+    }
+}
+
+#[test]
+fn loopback_and_name_servers_are_in_reach() {
+    for policy in ["default", "coding-agent"] {
+        let rules = rules(policy, &input());
+        for (address, transport, port) in [
+            ("127.0.0.1", TCP, 8000),
+            ("::1", TCP, 8000),
+            ("0.0.0.0", TCP, 3000),
+            ("127.0.0.53", UDP, 53),
+            ("192.168.1.1", UDP, 53),
+            ("10.0.0.2", TCP, 53),
+        ] {
+            assert_eq!(
+                connects(&rules, address, transport, port).0,
+                Verdict::Allow,
+                "{address}"
+            );
+        }
+        assert_eq!(rules.decide_other_family().verdict, Verdict::Deny);
+        assert_eq!(rules.decide_abstract(b"anything").verdict, Verdict::Deny);
+    }
+}
+
+#[test]
+fn an_agent_reaches_registries_and_no_one_else() {
+    let rules = rules("coding-agent", &input());
+    let verdict = |address, transport, port| connects(&rules, address, transport, port).0;
+    assert_eq!(verdict("151.101.0.223", TCP, 443), Verdict::Allow);
+    assert_eq!(verdict("104.16.1.34", TCP, 443), Verdict::Allow);
+    assert_eq!(verdict("2606:4700::6810:1223", TCP, 443), Verdict::Allow);
+    assert_eq!(verdict("151.101.0.223", TCP, 80), Verdict::Deny);
+    assert_eq!(verdict("198.51.100.7", TCP, 443), Verdict::Deny);
+    assert_eq!(verdict("2001:db8::1", TCP, 443), Verdict::Deny);
+    assert_eq!(verdict("198.51.100.7", ICMP, 0), Verdict::Deny);
+}
+
+#[test]
+fn any_program_reaches_the_internet() {
+    let rules = rules("default", &input());
+    for (address, transport, port) in [
+        ("198.51.100.7", TCP, 443),
+        ("2001:db8::1", UDP, 443),
+        ("198.51.100.7", ICMP, 0),
+    ] {
+        assert_eq!(connects(&rules, address, transport, port).0, Verdict::Allow);
+    }
+}
+
+#[test]
+fn an_agent_writes_in_its_home_only_what_it_keeps() {
+    let agent = rules("coding-agent", &input());
+    let cases = [
+        ("/home/me/notes.txt", NEW),
+        ("/home/me/other/.git/config", WRITE),
+        ("/home/me/.config/app/settings", NEW),
+        ("/home/me/.cargo/bin/cargo", WRITE),
+        ("/srv/x", NEW),
+    ];
+    for (path, access) in cases {
+        assert_eq!(
+            agent.decide_path(path.as_bytes(), access).verdict,
+            Verdict::Deny,
+            "{path}"
+        );
+    }
+    passes(&rules("default", &input()), &cases[..3]);
+}
+
+#[test]
+fn hooks_and_agents_settings_are_protected_in_the_workspace() {
+    denied(
+        &rules("coding-agent", &input()),
+        &[
+            ("/home/me/work/.git/hooks/pre-commit", NEW, "git.hooks"),
+            ("/home/me/work/.git/hooks/pre-commit", WRITE, "git.hooks"),
+            ("/home/me/work/.git/hooks/lib.sh", NEW, "git.hooks"),
+            ("/home/me/work/.git/hooks/_/x.sample", NEW, "git.hooks"),
+            ("/home/me/work/.git/hooks/sample", NEW, "git.hooks"),
+            (
+                "/home/me/work/vendor/sub/.git/hooks/post-checkout",
+                NEW,
+                "git.hooks",
+            ),
+            (
+                "/home/me/work/.git/modules/a/b/hooks/update",
+                NEW,
+                "git.hooks",
+            ),
+            ("/home/me/work/.mcp.json", NEW, "workspace.agents"),
+            (
+                "/home/me/work/.claude/settings.json",
+                WRITE,
+                "workspace.agents",
+            ),
+            (
+                "/home/me/work/a/.claude/settings.local.json",
+                NEW,
+                "workspace.agents",
+            ),
+            ("/home/me/work/.vscode/tasks.json", NEW, "workspace.editors"),
+        ],
+    );
+}
+
+#[test]
+fn a_clone_keeps_its_configuration_and_a_new_repository_gets_one() {
+    let workspace = TempDir::new().unwrap();
+    let config = format!("{}/.git/config", workspace.path().display());
+    let sandbox = || Input {
+        workspace: workspace.path().to_owned(),
+        ..input()
+    };
+    passes(&rules("coding-agent", &sandbox()), &[(&config, NEW)]);
+    fs::create_dir(workspace.path().join(".git")).unwrap();
+    fs::write(workspace.path().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    let rules = rules("coding-agent", &sandbox());
+    let below = |name: &str| format!("{}/.git/{name}", workspace.path().display());
+    denied(
+        &rules,
+        &[
+            (&config, WRITE, "git.config"),
+            (&config, NEW, "git.config"),
+            (&below("modules/x/config"), WRITE, "git.config"),
+            (&below("hooks"), CREATE, "git.hooks"),
+        ],
+    );
+    passes(
+        &rules,
+        &[
+            (&config, READ),
+            (&below("index.lock"), NEW),
+            (&below("refs/heads/config"), NEW),
+        ],
+    );
+}
+
+#[test]
+fn a_workspace_at_an_odd_place_is_a_workspace() {
+    for (workspace, home) in [
+        ("/", "/root"),
+        ("/root", "/root"),
+        ("/SWE-agent__test-repo", "/"),
+        ("/home/x/[a] {b}", "/nonexistent"),
+    ] {
+        for policy in ["default", "coding-agent"] {
+            let rules = rules(
+                policy,
+                &Input {
+                    workspace: workspace.into(),
+                    home: home.into(),
+                    ..input()
+                },
+            );
+            let file = format!("{}/src/x", workspace.trim_end_matches('/'));
+            passes(&rules, &[(&file, NEW), (&file, READ)]);
+            denied(
+                &rules,
+                &[
+                    ("/root/.ssh/id", READ, "secrets.ssh"),
+                    ("/root/.bashrc", WRITE, "persist.shell"),
+                ],
+            );
+        }
+    }
+}
+
+#[test]
+fn their_own_unit_tests_pass() {
+    for policy in ["default", "coding-agent"] {
+        let results = test::run_tests(&[directory(policy)]).unwrap();
+        let failed: Vec<_> = results.iter().filter(|result| !result.passed).collect();
+        assert!(results.len() > 30 && failed.is_empty(), "{failed:#?}");
+    }
+}
+
+#[test]
+fn what_both_policies_say_is_said_in_the_same_words() {
+    for file in ["secrets", "persistence", "exec", "sockets", "agents"] {
+        for name in [format!("{file}.rego"), format!("{file}_test.rego")] {
+            let [a, b] = ["default", "coding-agent"]
+                .map(|policy| fs::read_to_string(directory(policy).join(&name)).unwrap());
+            assert_eq!(a, b, "{name}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+# Git runs hooks, and what its configuration names, as whoever works in the repository next.
+package opensafe.sandbox
+
+# Every name but `*.sample`: `git init` copies samples, and Git runs none of them.
+no_sample := "{*[!e],*[!l]e,*[!p]le,*[!m]ple,*[!a]mple,*[!s]ample,*[!.]sample,e,le,ple,mple,ample,sample}"
+
+# Of every repository, also one that the agent makes or unpacks.
+rules contains {
+	"id": "git.hooks",
+	"on": "file",
+	"match": array.concat(
+		in_workspace([
+			sprintf(".git/hooks/%s/**", [no_sample]),
+			sprintf(".git/modules/**/hooks/%s/**", [no_sample]),
+		]),
+		[path |
+			some directory in git_directories
+			some name in ["hooks", sprintf("hooks/%s/**", [no_sample]), sprintf("modules/**/hooks/%s/**", [no_sample])]
+			path := sprintf("%s/%s", [directory, name])
+		],
+	),
+	"access": ["write", "create"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "Git hooks run outside the sandbox",
+}
+
+# Of the repository that was there when the sandbox started. One that the agent makes has to be
+# configured by the agent.
+rules contains {
+	"id": "git.config",
+	"on": "file",
+	"match": [path |
+		some directory in git_directories
+		some name in [
+			"config",
+			"config.worktree",
+			"commondir",
+			"gitdir",
+			"modules/{*,*/*}/config",
+			"worktrees/*/{config.worktree,commondir,gitdir}",
+		]
+		path := sprintf("%s/%s", [directory, name])
+	],
+	"access": ["write", "create"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "Git runs what a repository's configuration names, outside the sandbox",
+} if {
+	count(git_directories) > 0
+}
+
+# Where it lies outside the workspace: the workspace is a part of a repository, or a linked work tree.
+rules contains {
+	"id": "git.repository",
+	"on": "file",
+	"match": [sprintf("%s/**", [directory]) | some directory in git_directories],
+	"verdict": "allow",
+	"severity": "info",
+} if {
+	count(git_directories) > 0
+}
+
+default git_directories := []
+
+git_directories := input.git_directories

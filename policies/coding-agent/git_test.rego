@@ -1,0 +1,37 @@
+package opensafe.sandbox_test
+
+import data.opensafe.sandbox
+
+in_clone := found if {
+	found := sandbox.rules with input as object.union(
+		example,
+		{"git_directories": ["/home/me/work/.git"]},
+	)
+}
+
+test_hooks_are_protected_in_every_repository if {
+	some path in matched("git.hooks")
+	startswith(path, "/home/me/work/**/.git/hooks/{*[!e],")
+	rule("git.hooks").access == ["write", "create"]
+}
+
+test_a_clone_keeps_its_configuration if {
+	some found in in_clone
+	found.id == "git.config"
+	"/home/me/work/.git/config" in found.match
+	found.verdict == "deny"
+}
+
+test_a_new_repository_can_be_configured if not rule("git.config")
+
+test_a_repository_around_the_workspace_can_be_committed_to if {
+	found := sandbox.rules with input as object.union(example, {"git_directories": ["/home/me/.git"]})
+	some each in found
+	each.id == "git.repository"
+	each.match == ["/home/me/.git/**"]
+}
+
+test_input_without_git_directories_is_understood if {
+	found := sandbox.rules with input as object.remove(example, ["git_directories"])
+	count(found) == count(rules)
+}

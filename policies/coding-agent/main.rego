@@ -1,0 +1,23 @@
+# The policy for coding agents: an agent works in its workspace, and nowhere else.
+#
+#   files     the workspace and temporary directories may be written, caches too; everything else may
+#             be read but secrets and devices. Git hooks and the repository's configuration, editors'
+#             tasks and agents' settings are protected inside the workspace as well
+#   programs  every program may run but those that gain rights or outlive the sandbox
+#   network   loopback, name servers, package registries, and the agent's own model
+#   sockets   name services, databases and the agent's own; no daemon that would act for it
+#
+# A denial beats every allowance, however narrow either is. So what is named here as denied stays
+# denied whatever is added, and what is not named is decided by the defaults.
+package opensafe.sandbox
+
+defaults := {"exec": "allow", "file": "deny", "connect": "deny"}
+
+# Where secrets and settings of people lie: the sandbox's home, and everyone else's.
+homes := {input.home, "/root", "/home/*"}
+
+in_homes(names) := [sprintf("%s/%s", [home, name]) | some home in homes; some name in names]
+
+in_home(names) := [sprintf("%s/%s", [input.home, name]) | some name in names]
+
+in_workspace(names) := [sprintf("%s/**/%s", [input.workspace, name]) | some name in names]

@@ -1,0 +1,116 @@
+# What others run or trust: writing it would be acting for them, later, outside the sandbox.
+package opensafe.sandbox
+
+rules contains {
+	"id": "persist.shell",
+	"on": "file",
+	"match": in_homes([
+		".bash{rc,_profile,_login,_logout,_aliases,_completion}",
+		".bashrc.d/**",
+		".{profile,login,logout,inputrc,kshrc,mkshrc,cshrc,tcshrc}",
+		".z{shrc,shenv,profile,login,logout}",
+		".{oh-my-zsh,zsh,zsh.d}/**",
+		".config/{fish,zsh,bash,nushell,environment.d,direnv}/**",
+		".direnvrc",
+		".{xprofile,xinitrc,xsession,xsessionrc,pam_environment}",
+	]),
+	"access": ["write", "create"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "shell start-up files run outside the sandbox",
+}
+
+rules contains {
+	"id": "persist.autostart",
+	"on": "file",
+	"match": in_homes([
+		".config/{autostart,autostart-scripts,systemd,upstart}/**",
+		".config/plasma-workspace/**",
+		".local/share/{systemd,applications,dbus-1,gnome-shell}/**",
+	]),
+	"access": ["write", "create"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "what starts by itself starts outside the sandbox",
+}
+
+rules contains {
+	"id": "persist.settings",
+	"on": "file",
+	"match": in_homes([
+		".gitconfig",
+		".config/git/**",
+		".{vimrc,gvimrc,exrc,emacs,emacs.el,nanorc,screenrc,tmux.conf}",
+		".{vim,emacs.d}/**",
+		".config/{nvim,emacs,tmux,helix,zed}/**",
+		".config/Code*/User/**",
+		".vscode*/**",
+		".{gdbinit,lldbinit,pdbrc,pythonrc,pythonrc.py,Rprofile,irbrc,pryrc,psqlrc,sqliterc}",
+		".config/gdb/**",
+		".ipython/profile_*/startup/**",
+		".{npmrc,yarnrc,yarnrc.yml,pydistutils.cfg,condarc,curlrc,wgetrc,bazelrc,gemrc}",
+		".config/{pip,containers,mise,uv,pypoetry,husky}/**",
+		".pip/**",
+		".cargo/{config,config.toml,env}",
+		".m2/settings*.xml",
+		".gradle/{gradle.properties,init.gradle,init.gradle.kts}",
+		".gradle/init.d/**",
+		".docker/{cli-plugins,contexts}/**",
+	]),
+	"access": ["write", "create"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "programs outside the sandbox read and run these settings",
+}
+
+# In a workspace that is the home directory itself, `bin` is the project's.
+rules contains {
+	"id": "persist.programs",
+	"on": "file",
+	"match": [sprintf("%s/%s", [input.home, name]) |
+		some name in [
+			"bin/**",
+			".local/bin/**",
+			".local/lib/python*/**",
+			".{cargo,bun,deno,npm-global,dotnet/tools}/bin/**",
+			"go/bin/**",
+			".local/share/pnpm/*",
+		]
+	],
+	"access": ["write", "create"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "programs on the user's PATH run outside the sandbox; install into the workspace or a virtual environment",
+} if {
+	input.workspace != input.home
+}
+
+rules contains {
+	"id": "persist.system",
+	"on": "file",
+	"match": [
+		"/etc/{crontab,anacrontab,profile,bash.bashrc,zshrc,zshenv,environment,rc.local,passwd,group,hosts,fstab}",
+		"/etc/{cron.*,profile.d,zsh,systemd,init.d,pam.d,security,ld.so.conf.d,udev,modprobe.d,modules-load.d,xdg}/**",
+		"/etc/ld.so.{preload,conf,cache}",
+		"/var/spool/{cron,at,anacron}/**",
+		"{/usr,}/lib/{systemd,udev}/**",
+		"/boot/**",
+	],
+	"access": ["write", "create"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "the system starts these outside the sandbox",
+}
+
+rules contains {
+	"id": "persist.records",
+	"on": "file",
+	"match": array.concat(
+		in_homes([".local/state/opensafe/**"]),
+		["/var/{lib,log}/opensafe/**", "/run/opensafe/**", "/etc/opensafe/**"],
+	),
+	"access": ["write", "create"],
+	"verdict": "deny",
+	"severity": "critical",
+	"reason": "records and policies are not for those whom they are about",
+}

@@ -1,0 +1,18 @@
+# The policy for any program: ordinary work passes, and nothing dangerous works.
+#
+#   files     everything may be read but secrets and devices; the workspace, the home directory and
+#             temporary directories may be written, but for what other programs run or trust
+#   programs  every program may run but those that gain rights or outlive the sandbox
+#   network   the internet and loopback; no private or link-local addresses, no metadata services
+#   sockets   name services, databases and the program's own; no daemon that would act for it
+#
+# A denial beats every allowance, however narrow either is. So what is named here as denied stays
+# denied whatever is added, and what is not named is decided by the defaults.
+package opensafe.sandbox
+
+defaults := {"exec": "allow", "file": "deny", "connect": "deny"}
+
+# Where secrets and settings of people lie: the sandbox's home, and everyone else's.
+homes := {input.home, "/root", "/home/*"}
+
+in_homes(names) := [sprintf("%s/%s", [home, name]) | some home in homes; some name in names]

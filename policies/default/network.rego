@@ -1,0 +1,94 @@
+# Whom a program may contact: the internet and this machine, not the network around it.
+package opensafe.sandbox
+
+# Name servers often have private or link-local addresses, so port 53 is decided by itself.
+all_ports_but_dns := ["1-52", "54-65535"]
+
+private_networks := [
+	"10.0.0.0/8", # RFC 1918
+	"172.16.0.0/12", # RFC 1918
+	"192.168.0.0/16", # RFC 1918
+	"100.64.0.0/10", # RFC 6598, carrier-grade NAT
+	"169.254.0.0/16", # RFC 3927, link-local
+	"192.0.0.0/24", # RFC 6890
+	"198.18.0.0/15", # RFC 2544
+	"224.0.0.0/4", # RFC 5771, multicast
+	"240.0.0.0/4", # RFC 1112, and the broadcast address
+	"fc00::/7", # RFC 4193
+	"fe80::/10", # RFC 4291, link-local
+	"fec0::/10", # RFC 3879
+	"ff00::/8", # RFC 4291, multicast
+]
+
+rules contains {
+	"id": "net.metadata",
+	"on": "connect",
+	"match": [
+		"169.254.169.254", # AWS, Azure, Google Cloud, OpenStack, DigitalOcean, Oracle
+		"169.254.170.2", # AWS ECS task credentials
+		"169.254.170.23", # AWS EKS pod identity
+		"100.100.100.200", # Alibaba Cloud
+		"168.63.129.16", # Azure's host agent
+		"192.0.0.192", # Oracle Cloud, older
+		"fd00:ec2::254", # AWS
+		"fd00:ec2::23", # AWS EKS pod identity
+		"fd20:ce::254", # Google Cloud
+	],
+	"ports": all_ports_but_dns,
+	"verdict": "deny",
+	"severity": "critical",
+	"reason": "cloud credentials are not for agents",
+}
+
+rules contains {
+	"id": "net.private",
+	"on": "connect",
+	"match": private_networks,
+	"ports": all_ports_but_dns,
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "the network around this machine is not for agents",
+}
+
+# Loopback is for the program's own servers, not for those that control the machine.
+rules contains {
+	"id": "net.control",
+	"on": "connect",
+	"match": ["127.0.0.0/8", "::1", "0.0.0.0", "::"],
+	"ports": [
+		22, # SSH
+		"2375-2377", # Docker
+		6443, # Kubernetes
+		"10250-10259", # Kubernetes' node
+	],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "this machine's own controls are not for agents",
+}
+
+rules contains {
+	"id": "net.public-tcp",
+	"on": "connect",
+	"match": "*",
+	"protocol": "tcp",
+	"verdict": "allow",
+	"severity": "info",
+}
+
+rules contains {
+	"id": "net.public-udp",
+	"on": "connect",
+	"match": "*",
+	"protocol": "udp",
+	"verdict": "allow",
+	"severity": "info",
+}
+
+rules contains {
+	"id": "net.public-icmp",
+	"on": "connect",
+	"match": "*",
+	"protocol": "icmp",
+	"verdict": "allow",
+	"severity": "info",
+}

@@ -1,0 +1,39 @@
+package opensafe.sandbox_test
+
+test_metadata_services_are_denied if {
+	denies("net.metadata", "169.254.169.254")
+	denies("net.metadata", "fd00:ec2::254")
+	rule("net.metadata").severity == "critical"
+}
+
+test_private_networks_are_denied if {
+	some network in ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"]
+	denies("net.private", network)
+}
+
+test_name_servers_may_be_anywhere if {
+	every id in ["net.metadata", "net.private"] {
+		rule(id).ports == ["1-52", "54-65535"]
+	}
+}
+
+test_the_internet_is_open if {
+	every protocol in ["tcp", "udp", "icmp"] {
+		found := rule(sprintf("net.public-%s", [protocol]))
+		found.match == "*"
+		found.protocol == protocol
+	}
+}
+
+# Without a protocol `*` would be every Unix socket, too.
+test_no_rule_is_about_everyone if {
+	every found in rules {
+		not is_about_everyone(found)
+	}
+}
+
+is_about_everyone(found) if {
+	found.match == "*"
+	not found.protocol
+	not found.ports
+}

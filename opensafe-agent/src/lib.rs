@@ -11,6 +11,7 @@
 
 pub mod account;
 pub mod cli;
+pub mod doctor;
 pub mod enforcement;
 pub mod enrich;
 pub mod event;

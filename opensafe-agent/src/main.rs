@@ -3,12 +3,16 @@
 
 use std::process::ExitCode;
 
-use opensafe_agent::{cli, sandbox::stage};
+use opensafe_agent::{
+    cli,
+    sandbox::{canary, stage},
+};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     match arguments.split_first() {
         Some((first, rest)) if first == stage::ENTER => stage::enter(rest),
+        Some((first, rest)) if first == canary::TRY => canary::try_all(rest),
         _ => cli::dispatch(cli::parse()),
     }
 }

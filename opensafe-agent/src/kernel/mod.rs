@@ -268,6 +268,7 @@ fn load_program(ebpf: &mut Ebpf, hook: &Hook, btf: &Btf) -> State {
     }
 }
 
+// A link of its own adds itself to what others attached there; aya's modes are for kernels without links.
 fn attach_program(ebpf: &mut Ebpf, hook: &Hook, cgroup: &impl AsFd) -> Result<(), String> {
     let program = ebpf
         .program_mut(hook.program)
@@ -277,7 +278,7 @@ fn attach_program(ebpf: &mut Ebpf, hook: &Hook, cgroup: &impl AsFd) -> Result<()
         Attach::RawTracepoint => <&mut RawTracePoint>::try_from(program)
             .and_then(|tracepoint| tracepoint.attach(hook.target).map(drop)),
         Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(|hook| {
-            hook.attach(cgroup.as_fd(), CgroupAttachMode::AllowMultiple)
+            hook.attach(cgroup.as_fd(), CgroupAttachMode::Single)
                 .map(drop)
         }),
     };
@@ -303,7 +304,11 @@ fn describe(error: &ProgramError) -> String {
                 format!("BPF_PROG_LOAD: {errno}\n{log}")
             }
         }
-        other => other.to_string(),
+        other => {
+            // aya's own words leave the errno to the source.
+            let cause = std::error::Error::source(other).map(|source| format!(": {source}"));
+            format!("{other}{}", cause.unwrap_or_default())
+        }
     }
 }
 

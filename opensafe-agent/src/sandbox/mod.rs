@@ -4,6 +4,7 @@
 //! happen: [`user`] whom it runs as, [`cgroup`] where, [`view`] what it sees, [`stage`] how its first
 //! process comes to life inside, [`signals`] who may interrupt it.
 
+pub mod canary;
 pub mod cgroup;
 pub mod command;
 pub mod run;

@@ -62,7 +62,7 @@ pub struct Waiting {
 pub const ENTER: &str = "__enter";
 
 impl Waiting {
-    /// Starts it.
+    /// Starts it; returns once it waits.
     pub fn start(plan: &Plan) -> io::Result<Self> {
         let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
         let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC)?;
@@ -85,11 +85,20 @@ impl Waiting {
             .current_dir(&plan.directory)
             .envs(plan.environment.iter().map(|(name, value)| (name, value)));
         let child = command.spawn()?;
-        Ok(Self {
+        drop((go_read, failure_write));
+        let mut waiting = Self {
             child,
             go: go_write,
             failure: File::from(failure_read),
-        })
+        };
+        // What it does before it waits is opensafe's doing, not the command's.
+        match waiting.failure.read_exact(&mut [0]) {
+            Ok(()) => Ok(waiting),
+            Err(error) => {
+                waiting.abandon();
+                Err(error)
+            }
+        }
     }
 
     /// Its process id.
@@ -159,6 +168,8 @@ impl Failed {
 }
 
 const EXECUTE: &str = "execute it";
+/// What the waiting process says first.
+const READY: &[u8; 1] = b"+";
 
 /// The hidden command: waits, then becomes the command. Returns only if it cannot.
 pub fn enter(arguments: &[OsString]) -> ExitCode {
@@ -197,6 +208,11 @@ impl<'a> Stage<'a> {
     }
 
     fn run(&self) -> (&'static str, io::Error) {
+        if let Some(mut failure) = self.failure.as_ref()
+            && let Err(error) = failure.write_all(READY)
+        {
+            return ("say that it waits", error);
+        }
         let mut byte = [0];
         match (&self.go).read(&mut byte) {
             Ok(1) => {}

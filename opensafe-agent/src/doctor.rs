@@ -1,0 +1,321 @@
+//! What this host can enforce, found by trying.
+
+use std::{fs, path::Path};
+
+use serde::Serialize;
+
+use crate::{
+    enforcement::{Enforcement, Level, Missing, Operation},
+    kernel::{Attach, HOOKS, Kernel, LSM_LIST, State, VMLINUX, listed},
+    sandbox::{
+        canary::{self, Outcome},
+        cgroup,
+        run::RunError,
+    },
+};
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Finding {
+    Ok,
+    Partly,
+    Missing,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    /// What.
+    pub what: &'static str,
+    /// What was found.
+    pub found: String,
+    /// How it is.
+    pub state: Finding,
+    /// What follows from it; empty if nothing.
+    pub so: String,
+}
+
+/// One kernel program.
+#[derive(Clone, Debug, Serialize)]
+pub struct HookState {
+    /// What it is attached to.
+    pub hook: &'static str,
+    /// `lsm`, `raw_tracepoint`, `cgroup`.
+    pub by: &'static str,
+    /// What it is for.
+    pub purpose: crate::kernel::Purpose,
+    /// Whether the kernel took it.
+    pub loaded: bool,
+    /// The kernel's words, if it did not.
+    pub refused: Option<String>,
+    /// What is lost without it.
+    pub without: &'static str,
+}
+
+/// All that was found out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Examination {
+    /// The host's parts.
+    pub checks: Vec<Check>,
+    /// The programs, hook by hook.
+    pub hooks: Vec<HookState>,
+    /// What it comes to.
+    pub enforcement: Enforcement,
+}
+
+impl Examination {
+    /// Everything, a part, or nothing.
+    #[must_use]
+    pub const fn level(&self) -> Level {
+        self.enforcement.overall()
+    }
+}
+
+/// Examines this host: loads every program, arms a throw-away cgroup, and has a process in it try
+/// what is denied to it. Needs root; leaves nothing behind.
+///
+/// # Errors
+/// If it cannot even be tried: no BTF, no cgroup v2, maps refused.
+pub fn examine() -> Result<Examination, RunError> {
+    let (kernel, outcome) = canary::send()?;
+    let enforcement = confirmed(kernel.enforcement(), outcome);
+    Ok(Examination {
+        checks: checks(&kernel, outcome),
+        hooks: hooks(&kernel),
+        enforcement,
+    })
+}
+
+/// What the programs promise, as far as the canary bears it out.
+fn confirmed(promised: Enforcement, outcome: Outcome) -> Enforcement {
+    let confirm = |operation: Operation, borne_out: bool| {
+        if operation.level == Level::None || borne_out && outcome.allowed_passed {
+            return operation;
+        }
+        let why = if borne_out {
+            "what is allowed failed in a sandbox"
+        } else {
+            "the programs are loaded and attached, but what they deny went ahead"
+        };
+        Operation::none(vec![Missing {
+            what: "a canary denial".to_owned(),
+            why: why.to_owned(),
+            fix: "please report it, with `opensafe doctor --json` and the kernel's release"
+                .to_owned(),
+        }])
+    };
+    Enforcement {
+        exec: confirm(promised.exec, outcome.exec_denied),
+        file: confirm(promised.file, outcome.read_denied && outcome.create_denied),
+        connect: confirm(promised.connect, outcome.connect_denied),
+    }
+}
+
+fn checks(kernel: &Kernel, outcome: Outcome) -> Vec<Check> {
+    let ok = |what, found: String, so: &str| Check {
+        what,
+        found,
+        state: Finding::Ok,
+        so: so.to_owned(),
+    };
+    let mut checks = Vec::new();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    checks.push(ok("kernel", release.trim().to_owned(), ""));
+    if let Ok(point) = cgroup::mount_point() {
+        checks.push(ok("cgroup v2", point.display().to_string(), ""));
+    }
+    checks.push(ok("BTF", VMLINUX.to_owned(), ""));
+    checks.push(lsm(kernel, outcome));
+    checks.push(group(
+        kernel,
+        "cgroup hooks",
+        Attach::Cgroup,
+        "connect rules for IP can be enforced without BPF LSM",
+        "without BPF LSM nothing could be enforced",
+    ));
+    checks.push(group(
+        kernel,
+        "tracepoints",
+        Attach::RawTracepoint,
+        "programs and exits are on record",
+        "programs and exits are not on record",
+    ));
+    checks.push(if kernel.caches_directories() {
+        ok(
+            "rename_lock",
+            "in /proc/kallsyms".to_owned(),
+            "verdicts on paths are cached by directory",
+        )
+    } else {
+        Check {
+            what: "rename_lock",
+            found: "not in /proc/kallsyms, or no hook for freed inodes".to_owned(),
+            state: Finding::Partly,
+            so: "verdicts on paths are not cached: right, and slower".to_owned(),
+        }
+    });
+    checks.push(landlock());
+    checks
+}
+
+fn lsm(kernel: &Kernel, outcome: Outcome) -> Check {
+    let all = HOOKS.iter().filter(|hook| hook.attach == Attach::Lsm);
+    let (count, loaded) = (
+        all.clone().count(),
+        all.clone().filter(|hook| kernel.has(hook.program)).count(),
+    );
+    let canary = outcome.read_denied && outcome.exec_denied && outcome.create_denied;
+    let (found, state, so) = if loaded == count && canary {
+        (
+            format!("all {count} hooks, canary denied"),
+            Finding::Ok,
+            "exec, file and connect rules are enforced in the kernel",
+        )
+    } else if loaded > 0 && canary {
+        (
+            format!("{loaded} of {count} hooks, canary denied"),
+            Finding::Partly,
+            "see below for what is unchecked",
+        )
+    } else if loaded > 0 {
+        (
+            format!("{loaded} of {count} hooks, canary passed"),
+            Finding::Missing,
+            "programs load and do not deny",
+        )
+    } else if listed() {
+        (
+            format!("listed, but loading is refused ({})", refusal(kernel)),
+            Finding::Missing,
+            NO_FILES,
+        )
+    } else {
+        (format!("not in {LSM_LIST}"), Finding::Missing, NO_FILES)
+    };
+    Check {
+        what: "BPF LSM",
+        found,
+        state,
+        so: so.to_owned(),
+    }
+}
+
+const NO_FILES: &str = "file and exec rules cannot be enforced here";
+
+fn refusal(kernel: &Kernel) -> String {
+    kernel
+        .states()
+        .find_map(|(hook, state)| match state {
+            State::Refused(words) if hook.attach == Attach::Lsm => {
+                Some(words.lines().next()?.to_owned())
+            }
+            _ => None,
+        })
+        .unwrap_or_default()
+}
+
+fn group(kernel: &Kernel, what: &'static str, attach: Attach, with: &str, without: &str) -> Check {
+    let all = HOOKS.iter().filter(|hook| hook.attach == attach);
+    let (loaded, refused): (Vec<_>, Vec<_>) = all.partition(|hook| kernel.has(hook.program));
+    let names = |hooks: &[&crate::kernel::Hook]| {
+        hooks
+            .iter()
+            .map(|hook| hook.target.trim_start_matches("cgroup/"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let (found, state, so) = if refused.is_empty() {
+        (names(&loaded), Finding::Ok, with)
+    } else {
+        let state = if loaded.is_empty() {
+            Finding::Missing
+        } else {
+            Finding::Partly
+        };
+        (format!("refused: {}", names(&refused)), state, without)
+    };
+    Check {
+        what,
+        found,
+        state,
+        so: so.to_owned(),
+    }
+}
+
+fn landlock() -> Check {
+    let listed = fs::read_to_string(Path::new(LSM_LIST))
+        .is_ok_and(|list| list.trim().split(',').any(|name| name == "landlock"));
+    Check {
+        what: "Landlock",
+        found: if listed { "listed" } else { "not listed" }.to_owned(),
+        state: if listed { Finding::Ok } else { Finding::Partly },
+        so: if listed {
+            ""
+        } else {
+            "sandboxes that rely on it do not work here"
+        }
+        .to_owned(),
+    }
+}
+
+fn hooks(kernel: &Kernel) -> Vec<HookState> {
+    kernel
+        .states()
+        .map(|(hook, state)| HookState {
+            hook: hook.target,
+            by: match hook.attach {
+                Attach::Lsm => "lsm",
+                Attach::RawTracepoint => "raw_tracepoint",
+                Attach::Cgroup => "cgroup",
+            },
+            purpose: hook.purpose,
+            loaded: matches!(state, State::Loaded),
+            refused: match state {
+                State::Loaded => None,
+                State::Refused(words) => Some(words.clone()),
+            },
+            without: hook.without,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promised() -> Enforcement {
+        Enforcement {
+            exec: Operation::full("BPF LSM"),
+            file: Operation::full("BPF LSM"),
+            connect: Operation::full("BPF LSM"),
+        }
+    }
+
+    #[test]
+    fn what_the_canary_does_not_bear_out_is_not_enforced() {
+        let outcome = Outcome {
+            exec_denied: true,
+            connect_denied: true,
+            allowed_passed: true,
+            ..Outcome::default()
+        };
+        let found = confirmed(promised(), outcome);
+        assert_eq!(found.exec.level, Level::Full);
+        assert_eq!(found.file.level, Level::None);
+        assert_eq!(found.connect.level, Level::Full);
+    }
+
+    #[test]
+    fn a_host_on_which_nothing_works_any_more_enforces_nothing() {
+        let outcome = Outcome {
+            read_denied: true,
+            create_denied: true,
+            exec_denied: true,
+            connect_denied: true,
+            allowed_passed: false,
+        };
+        assert_eq!(confirmed(promised(), outcome).overall(), Level::None);
+    }
+}

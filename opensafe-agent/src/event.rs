@@ -51,6 +51,27 @@ pub struct Task {
     pub comm: Vec<u8>,
 }
 
+/// The error that a refused operation fails with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Errno {
+    /// `EACCES`, from the LSM's hooks.
+    #[default]
+    Eacces,
+    /// `EPERM`, from the cgroup's hooks, which cannot choose.
+    Eperm,
+}
+
+impl Errno {
+    /// As errno(3) has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Eacces => "EACCES",
+            Self::Eperm => "EPERM",
+        }
+    }
+}
+
 /// What a decision was, as the kernel made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -58,6 +79,8 @@ pub struct Decision {
     pub verdict: Verdict,
     /// Whether the kernel refused the operation because of it.
     pub enforced: bool,
+    /// With which error it did, if it did.
+    pub errno: Errno,
     /// Whether it is the verdict for objects without a name in the sandbox's view.
     pub nameless: bool,
     /// The policy that decided.

@@ -104,6 +104,8 @@ pub mod flag {
     pub const ARGS_TRUNCATED: u8 = 1 << 3;
     /// The path is not whole: its end is here, its beginning could not be walked.
     pub const PATH_PARTIAL: u8 = 1 << 4;
+    /// A denial fails with `EPERM`, not `EACCES`.
+    pub const EPERM: u8 = 1 << 5;
 }
 
 /// Body of [`Kind::File`], [`Kind::ExecGate`], [`Kind::NotCreated`], [`Kind::UnknownSuperblock`].

@@ -149,6 +149,15 @@ pub fn peer(actor: &Actor, decision: Decision, dentry: u64, requested: Requested
     decision.errno(actor)
 }
 
+/// As [`peer`], for hooks whose refusal is `EPERM`; whether it goes ahead.
+#[inline(always)]
+pub fn peer_of_cgroup(actor: &Actor, decision: Decision, body: &ConnectBody) -> bool {
+    let mut report = report(actor, decision, Kind::Connect, Access::UNIX, 0, Requested::Unknown);
+    report.flags |= flag::EPERM;
+    emit(&report, body, (0, 0));
+    !decision.refuses(actor)
+}
+
 /// The report on a decision.
 #[inline(always)]
 pub fn report(

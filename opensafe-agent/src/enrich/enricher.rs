@@ -413,6 +413,7 @@ fn ruling(
     Ruling {
         verdict: decision.verdict,
         enforced: decision.enforced,
+        errno: decision.errno,
         rule: id,
         severity,
         reason,
@@ -442,6 +443,7 @@ fn nameless(decision: Decision) -> Ruling {
     Ruling {
         verdict: decision.verdict,
         enforced: decision.enforced,
+        errno: decision.errno,
         rule: None,
         severity: Severity::default(),
         reason,
@@ -454,6 +456,7 @@ fn unexplained(decision: Decision) -> Ruling {
     Ruling {
         verdict: decision.verdict,
         enforced: decision.enforced,
+        errno: decision.errno,
         rule: None,
         severity: Severity::default(),
         reason: "the rule could not be found out: the sandbox's mounts changed meanwhile"

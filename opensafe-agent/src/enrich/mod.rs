@@ -10,7 +10,7 @@ pub use enricher::{Enricher, InForce};
 use opensafe_common::verdict::{Access, Verdict};
 
 use crate::{
-    event::{Pid, UnixNano},
+    event::{Errno, Pid, UnixNano},
     rules::{RuleId, Severity},
 };
 
@@ -109,6 +109,8 @@ pub struct Ruling {
     pub verdict: Verdict,
     /// Whether the kernel refused the operation.
     pub enforced: bool,
+    /// With which error it did, if it did.
+    pub errno: Errno,
     /// The rule that decided; `None`: the default.
     pub rule: Option<RuleId>,
     /// How much it matters.

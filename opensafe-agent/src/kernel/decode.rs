@@ -9,7 +9,7 @@ use opensafe_common::{
 use zerocopy::FromBytes;
 
 use crate::{
-    event::{Decision, Event, Generation, PeerAddress, Pid, Place, Task, UnixNano, What},
+    event::{Decision, Errno, Event, Generation, PeerAddress, Pid, Place, Task, UnixNano, What},
     view::Dev,
 };
 
@@ -33,6 +33,11 @@ pub(super) fn decode(bytes: &[u8], boot_ns: u64) -> Result<Event, Malformed> {
     let decision = Decision {
         verdict,
         enforced: header.flags & flag::ENFORCED != 0,
+        errno: if header.flags & flag::EPERM == 0 {
+            Errno::Eacces
+        } else {
+            Errno::Eperm
+        },
         nameless: header.flags & flag::NAMELESS != 0,
         generation: Generation(header.generation),
     };

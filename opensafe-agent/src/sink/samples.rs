@@ -115,6 +115,7 @@ pub(crate) fn allowed() -> Ruling {
     Ruling {
         verdict: Verdict::Allow,
         enforced: false,
+        errno: crate::event::Errno::Eacces,
         rule: None,
         severity: Severity::Info,
         reason: "no rule matches; the policy allows this by default".into(),
@@ -125,6 +126,7 @@ pub(crate) fn denied(rule: &str, severity: Severity, reason: &str) -> Ruling {
     Ruling {
         verdict: Verdict::Deny,
         enforced: true,
+        errno: crate::event::Errno::Eacces,
         rule: Some(RuleId(rule.into())),
         severity,
         reason: reason.into(),

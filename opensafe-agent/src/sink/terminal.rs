@@ -201,6 +201,7 @@ impl Denial {
             ref rule,
             severity,
             ref reason,
+            ..
         } = *ruling
         else {
             return None;

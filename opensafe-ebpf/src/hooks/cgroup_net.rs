@@ -7,8 +7,7 @@ use opensafe_common::event::ConnectBody;
 use crate::{
     actor::{Actor, armed},
     decide,
-    emit::Requested,
-    gate::peer,
+    gate::peer_of_cgroup,
     kernel::current_task_and_cgroup,
 };
 
@@ -64,5 +63,5 @@ fn contact(ctx: &SockAddrContext, address: [u8; 16], how: u16) -> i32 {
         how,
     };
     let decision = decide::at_address(&actor, address, body.transport, body.port);
-    i32::from(peer(&actor, decision, 0, Requested::Unknown, &body) == 0)
+    i32::from(peer_of_cgroup(&actor, decision, &body))
 }

@@ -87,8 +87,7 @@ pub fn event(run: &RunId, event: &Enriched, out: &mut Vec<u8>) -> Result<(), Err
                 requested,
             } => {
                 fields.ruling(ruling, "defaults.exec")?;
-                fields.process(process)?;
-                fields.texts("process.command_args", &process.args)?;
+                fields.actor(process)?;
                 fields.text("file.path", path)?;
                 fields.text_unless_empty("opensafe.file.requested", requested)
             }
@@ -99,7 +98,7 @@ pub fn event(run: &RunId, event: &Enriched, out: &mut Vec<u8>) -> Result<(), Err
                 access,
             } => {
                 fields.ruling(ruling, "defaults.file")?;
-                fields.process(process)?;
+                fields.actor(process)?;
                 fields.text("file.path", path)?;
                 fields.text_unless_empty("opensafe.file.requested", requested)?;
                 fields.put("opensafe.file.access", &access_words(*access))
@@ -111,7 +110,7 @@ pub fn event(run: &RunId, event: &Enriched, out: &mut Vec<u8>) -> Result<(), Err
                 by_send,
             } => {
                 fields.ruling(ruling, "defaults.connect")?;
-                fields.process(process)?;
+                fields.actor(process)?;
                 fields.peer(peer)?;
                 fields.put("network.transport", transport)?;
                 fields.put("opensafe.network.by_send", by_send)
@@ -275,9 +274,15 @@ impl Fields<'_, '_> {
         self.put("opensafe.severity", &ruling.severity)?;
         if ruling.enforced && ruling.verdict == Verdict::Deny {
             self.put("opensafe.denied_by", "opensafe")?;
-            self.put("error.type", "EACCES")?;
+            self.put("error.type", ruling.errno.name())?;
         }
         Ok(())
+    }
+
+    /// The process of an operation.
+    fn actor(&mut self, process: &Process) -> Result<(), Error> {
+        self.process(process)?;
+        self.texts("process.command_args", &process.args)
     }
 
     fn process(&mut self, process: &Process) -> Result<(), Error> {

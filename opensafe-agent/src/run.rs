@@ -239,6 +239,8 @@ pub struct Ending {
     pub status: Option<Status>,
     /// What was lost on the way to the sinks; [`Losses::record_failed`] is the sinks' to fill.
     pub losses: Losses,
+    /// What went other than it should.
+    pub trouble: Trouble,
     /// What was cleaned up.
     pub cleanup: Cleanup,
 }
@@ -258,6 +260,8 @@ pub struct RunEnd {
     pub touched: Touched,
     /// What was lost.
     pub losses: Losses,
+    /// What went other than it should.
+    pub trouble: Trouble,
     /// What was cleaned up.
     pub cleanup: Cleanup,
 }
@@ -313,6 +317,37 @@ pub struct Touched {
     pub destinations: u64,
     /// Kinds of denial: program, operation, object and rule together.
     pub denials: u64,
+}
+
+/// What went other than it should in the kernel, how often. Nothing of it let anything pass: each has its
+/// verdict, and this is where it shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// Objects whose path could not be walked (detached, or over 4,096 bytes): the verdict for the
+    /// nameless held.
+    pub no_path: u64,
+    /// Objects that could not be looked at for want of scratch memory: likewise.
+    pub no_scratch: u64,
+    /// Forks that were refused because the child could not be marked.
+    pub forks_refused: u64,
+    /// Cgroups made by the sandbox that could not be armed; its processes are held by their marks.
+    pub cgroups_unarmed: u64,
+    /// Processes in the sandbox's cgroup that could not be marked; the cgroup holds them.
+    pub marks_failed: u64,
+}
+
+impl Trouble {
+    /// Every count with its name in records and what it means in few words.
+    #[must_use]
+    pub const fn all(&self) -> [(&'static str, u64, &'static str); 5] {
+        [
+            ("no_path", self.no_path, "without a path"),
+            ("no_scratch", self.no_scratch, "without scratch memory"),
+            ("forks_refused", self.forks_refused, "forks refused"),
+            ("cgroups_unarmed", self.cgroups_unarmed, "cgroups not armed"),
+            ("marks_failed", self.marks_failed, "processes not marked"),
+        ]
+    }
 }
 
 /// What was cleaned up at the end of a run.

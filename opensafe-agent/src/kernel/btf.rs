@@ -5,7 +5,7 @@
 //! members private; the crate that does (btf-rs) is under the LGPL, which a static binary under
 //! Apache-2.0 OR MIT cannot take in.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use opensafe_common::layout::Offsets;
 use zerocopy::{FromBytes, IntoBytes};
@@ -38,21 +38,30 @@ pub enum BtfError {
     },
 }
 
-/// Parsed type information.
+/// Type information, with an index to where each type is; members are read when they are asked for,
+/// since of the kernel's hundred thousand types a few dozen are.
 pub(super) struct Btf {
-    types: Vec<Type>,
-    structs: HashMap<String, usize>,
+    data: Vec<u8>,
+    strings_at: usize,
+    /// Where each type is; type 0, which is void and nowhere, is at 0.
+    types: Vec<usize>,
+    structs: HashMap<Vec<u8>, usize>,
 }
 
+/// The fixed part of a type.
+#[derive(Clone, Copy)]
 struct Type {
+    name: u32,
     kind: u32,
+    count: usize,
+    bitfields: bool,
     /// Referenced type, for the kinds that have one.
     target: u32,
-    members: Vec<Member>,
 }
 
-struct Member {
-    name: String,
+/// One member of a struct or union.
+struct Member<'a> {
+    name: &'a [u8],
     target: u32,
     bits: u32,
 }
@@ -83,61 +92,42 @@ impl Btf {
             path: VMLINUX.to_owned(),
             source,
         })?;
-        Self::parse(&data)
+        Self::parse(data, Offsets::PATHS)
     }
 
-    /// From the bytes of a BTF blob in this machine's byte order.
-    pub(super) fn parse(data: &[u8]) -> Result<Self, BtfError> {
-        let word = |at: usize| read_word(data, at);
+    /// From the bytes of a BTF blob in this machine's byte order, for looking up `paths`.
+    pub(super) fn parse(data: Vec<u8>, paths: &[&str]) -> Result<Self, BtfError> {
+        let wanted: HashSet<&[u8]> = paths
+            .iter()
+            .filter_map(|path| path.split('.').next())
+            .map(str::as_bytes)
+            .collect();
+        let word = |at: usize| read_word(&data, at);
         let header_len = word(4)? as usize;
         let types_at = header_len + word(8)? as usize;
         let types_end = types_at + word(12)? as usize;
         let strings_at = header_len + word(16)? as usize;
-        let string = |offset: u32| read_string(data, strings_at + offset as usize);
 
-        // Type 0 is void.
-        let mut types = vec![Type {
-            kind: 0,
-            target: 0,
-            members: Vec::new(),
-        }];
+        let mut types = vec![0];
         let mut structs = HashMap::new();
         let mut at = types_at;
         while at < types_end {
-            let (name, info, target) = (word(at)?, word(at + 4)?, word(at + 8)?);
-            at += 12;
-            let (kind, count, bitfields) =
-                (info >> 24 & 0x1f, (info & 0xffff) as usize, info >> 31 == 1);
-            let mut members = Vec::new();
-            match kind {
-                kind::INT | kind::VAR | kind::DECL_TAG => at += 4,
-                kind::ARRAY => at += 12,
-                kind::STRUCT | kind::UNION => {
-                    for _ in 0..count {
-                        let bits = word(at + 8)?;
-                        members.push(Member {
-                            name: string(word(at)?)?,
-                            target: word(at + 4)?,
-                            bits: if bitfields { bits & 0xff_ffff } else { bits },
-                        });
-                        at += 12;
-                    }
-                    let name = string(name)?;
-                    if kind == kind::STRUCT && !name.is_empty() {
-                        structs.entry(name).or_insert(types.len());
-                    }
+            let head = read_type(&data, at)?;
+            if head.kind == kind::STRUCT && head.name != 0 {
+                let name = read_string(&data, strings_at + head.name as usize)?;
+                if wanted.contains(name) {
+                    structs.entry(name.to_vec()).or_insert(types.len());
                 }
-                kind::ENUM | kind::FUNC_PROTO => at += 8 * count,
-                kind::DATASEC | kind::ENUM64 => at += 12 * count,
-                _ => {}
             }
-            types.push(Type {
-                kind,
-                target,
-                members,
-            });
+            types.push(at);
+            at += TYPE_BYTES + head.tail_bytes();
         }
-        Ok(Self { types, structs })
+        Ok(Self {
+            data,
+            strings_at,
+            types,
+            structs,
+        })
     }
 
     /// Byte offset of `struct.member…`.
@@ -162,22 +152,27 @@ impl Btf {
 
     fn find(&self, path: &str) -> Option<u32> {
         let mut names = path.split('.');
-        let mut current = *self.structs.get(names.next()?)?;
+        let mut current = *self.structs.get(names.next()?.as_bytes())?;
         let mut bits = 0;
         for name in names {
-            let (offset, target) = self.member(current, name, 0)?;
+            let (offset, target) = self.member(current, name.as_bytes(), 0)?;
             bits += offset;
             current = target;
         }
         Some(bits / 8)
     }
 
-    fn member(&self, of: usize, name: &str, depth: u32) -> Option<(u32, usize)> {
+    fn member(&self, of: usize, name: &[u8], depth: u32) -> Option<(u32, usize)> {
         // Anonymous members nest a few levels; the bound is for malformed data.
         if depth > 16 {
             return None;
         }
-        for member in &self.types.get(of)?.members {
+        let head = self.get(of)?;
+        if !matches!(head.kind, kind::STRUCT | kind::UNION) {
+            return None;
+        }
+        for index in 0..head.count {
+            let member = self.nth_member(of, head, index)?;
             let target = self.resolve(member.target)?;
             if member.name == name {
                 return Some((member.bits, target));
@@ -191,11 +186,35 @@ impl Btf {
         None
     }
 
+    fn nth_member(&self, of: usize, head: Type, index: usize) -> Option<Member<'_>> {
+        let at = self.types.get(of)? + TYPE_BYTES + MEMBER_BYTES * index;
+        let word = |at| read_word(&self.data, at).ok();
+        let bits = word(at + 8)?;
+        Some(Member {
+            name: read_string(&self.data, self.strings_at + word(at)? as usize).ok()?,
+            target: word(at + 4)?,
+            bits: if head.bitfields {
+                bits & 0xff_ffff
+            } else {
+                bits
+            },
+        })
+    }
+
+    fn get(&self, id: usize) -> Option<Type> {
+        match *self.types.get(id)? {
+            0 => None,
+            at => read_type(&self.data, at).ok(),
+        }
+    }
+
     /// The type behind names and qualifiers.
     fn resolve(&self, id: u32) -> Option<usize> {
         let mut id = id as usize;
         for _ in 0..32 {
-            let found = self.types.get(id)?;
+            let Some(found) = self.get(id) else {
+                return Some(id);
+            };
             match found.kind {
                 kind::TYPEDEF | kind::VOLATILE | kind::CONST | kind::RESTRICT | kind::TYPE_TAG => {
                     id = found.target as usize;
@@ -207,6 +226,35 @@ impl Btf {
     }
 }
 
+/// Bytes of a type's fixed part, and of a member.
+const TYPE_BYTES: usize = 12;
+const MEMBER_BYTES: usize = 12;
+
+impl Type {
+    /// Bytes that follow the fixed part.
+    const fn tail_bytes(self) -> usize {
+        match self.kind {
+            kind::INT | kind::VAR | kind::DECL_TAG => 4,
+            kind::ARRAY => 12,
+            kind::STRUCT | kind::UNION => MEMBER_BYTES * self.count,
+            kind::ENUM | kind::FUNC_PROTO => 8 * self.count,
+            kind::DATASEC | kind::ENUM64 => 12 * self.count,
+            _ => 0,
+        }
+    }
+}
+
+fn read_type(data: &[u8], at: usize) -> Result<Type, BtfError> {
+    let info = read_word(data, at + 4)?;
+    Ok(Type {
+        name: read_word(data, at)?,
+        kind: info >> 24 & 0x1f,
+        count: (info & 0xffff) as usize,
+        bitfields: info >> 31 == 1,
+        target: read_word(data, at + 8)?,
+    })
+}
+
 fn read_word(data: &[u8], at: usize) -> Result<u32, BtfError> {
     data.get(at..at + 4)
         .and_then(|bytes| bytes.try_into().ok())
@@ -214,13 +262,13 @@ fn read_word(data: &[u8], at: usize) -> Result<u32, BtfError> {
         .ok_or(BtfError::Malformed { at })
 }
 
-fn read_string(data: &[u8], at: usize) -> Result<String, BtfError> {
+fn read_string(data: &[u8], at: usize) -> Result<&[u8], BtfError> {
     let rest = data.get(at..).ok_or(BtfError::Malformed { at })?;
     let end = rest
         .iter()
         .position(|&byte| byte == 0)
         .ok_or(BtfError::Malformed { at })?;
-    Ok(String::from_utf8_lossy(&rest[..end]).into_owned())
+    Ok(&rest[..end])
 }
 
 #[cfg(test)]
@@ -237,12 +285,13 @@ mod tests {
         assert_ne!(offsets.task_cgroups, 0);
         assert_ne!(offsets.dentry_parent, 0);
         assert_eq!(btf.offset("dentry.d_name.len").unwrap() % 4, 0);
+        assert!(btf.offset("dentry.no_such_member").is_err());
     }
 
     #[test]
     fn cut_off_data_are_an_error() {
         assert!(matches!(
-            Btf::parse(&[0x9f, 0xeb, 1, 0]),
+            Btf::parse(vec![0x9f, 0xeb, 1, 0], &[]),
             Err(BtfError::Malformed { .. })
         ));
     }
@@ -250,7 +299,9 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_data_make_it_panic(data: Vec<u8>) {
-            let _ = Btf::parse(&data);
+            if let Ok(btf) = Btf::parse(data, Offsets::PATHS) {
+                let _ = btf.offsets();
+            }
         }
     }
 }

@@ -12,7 +12,12 @@ mod hooks;
 mod install;
 mod reader;
 
-use std::{collections::BTreeMap, io, os::fd::AsFd};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, BufRead as _, BufReader},
+    os::fd::AsFd,
+};
 
 use aya::{
     Btf, Ebpf, EbpfError, EbpfLoader, VerifierLogLevel,
@@ -107,6 +112,7 @@ pub struct Kernel {
     ebpf: Ebpf,
     states: BTreeMap<&'static str, State>,
     regions: Regions,
+    rename_lock_known: bool,
 }
 
 impl Kernel {
@@ -145,6 +151,7 @@ impl Kernel {
             ebpf,
             states,
             regions,
+            rename_lock_known: host.rename_lock != 0,
         })
     }
 
@@ -241,7 +248,7 @@ impl Kernel {
     /// Whether directory states can be cached on this host.
     #[must_use]
     pub fn caches_directories(&self) -> bool {
-        rename_lock() != 0 && self.has("inode_free_security")
+        self.rename_lock_known && self.has("inode_free_security")
     }
 }
 
@@ -323,19 +330,19 @@ fn verifier_log_level() -> VerifierLogLevel {
     }
 }
 
-/// Address of the kernel's `rename_lock`, or 0 where the kernel does not tell.
+/// Address of the kernel's `rename_lock`, or 0 where the kernel does not tell. The list has a hundred
+/// thousand lines and this is far down, so it is read in pieces and only as far as needed.
 fn rename_lock() -> u64 {
-    std::fs::read_to_string("/proc/kallsyms").map_or(0, |symbols| {
-        symbols
-            .lines()
-            .find_map(|line| {
-                let mut words = line.split_ascii_whitespace();
-                let address = words.next()?;
-                (words.nth(1)? == "rename_lock")
-                    .then(|| u64::from_str_radix(address, 16).unwrap_or(0))
-            })
-            .unwrap_or(0)
-    })
+    const SYMBOL: &str = " rename_lock";
+    let Ok(symbols) = File::open("/proc/kallsyms") else {
+        return 0;
+    };
+    let lines = BufReader::with_capacity(1 << 16, symbols).lines();
+    lines
+        .map_while(Result::ok)
+        .find(|line| line.ends_with(SYMBOL))
+        .and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok())
+        .unwrap_or(0)
 }
 
 fn map_error(map: &'static str) -> impl Fn(MapError) -> KernelError {

@@ -23,7 +23,10 @@ use nix::{
     sys::{signal::Signal, utsname::uname},
     unistd::{Pid as NixPid, Uid},
 };
-use opensafe_common::{counter::Counter, verdict::Verdict};
+use opensafe_common::{
+    counter::Counter,
+    verdict::{Access, Verdict},
+};
 use tokio::{sync::mpsc::UnboundedReceiver, time::MissedTickBehavior};
 
 use super::{
@@ -40,16 +43,19 @@ use crate::{
     event::{Losses, Pid, Place, UnixNano, What},
     kernel::{Events, Kernel, KernelError, Sizes},
     policy::{Host, Input, Policy, PolicyError, User},
-    rules::{RuleSet, Subject},
+    rules::{
+        Rule, RuleId, RuleSet, Severity, Subject,
+        glob::{PathGlob, escape},
+    },
     run::{
         CgroupInfo, Cleanup, Ending, HostInfo, Mode, PolicyInfo, RunEnd, RunId, RunStart, Status,
-        UserInfo,
+        Trouble, UserInfo,
     },
     sink::{
         Show, Sinks,
         record::{
             Record,
-            file::{CreateError, Existing},
+            file::{CreateError, Existing, Owner},
             place::Invoker,
         },
         screen::StandardError,
@@ -116,11 +122,43 @@ pub enum RunError {
     Interrupted(Signal),
 }
 
+/// What a policy needs of a host.
+#[derive(Clone, Debug)]
+struct Need {
+    /// The operation.
+    operation: &'static str,
+    /// Rules that are not satisfied by letting everything pass.
+    rules: usize,
+    /// Whether the default is not either.
+    default: bool,
+}
+
+impl Need {
+    const fn is_any(&self) -> bool {
+        self.rules > 0 || self.default
+    }
+}
+
 /// What a policy needs and the host cannot do.
 #[derive(Debug)]
 pub struct Refused {
     enforcement: Enforcement,
-    needs: Vec<(&'static str, usize, bool)>,
+    needs: Vec<Need>,
+}
+
+impl Refused {
+    /// What is needed and not fully there.
+    fn lacking(enforcement: &Enforcement, needs: &[Need]) -> Vec<Need> {
+        let levels = enforcement
+            .operations()
+            .map(|(_, operation)| operation.level);
+        needs
+            .iter()
+            .zip(levels)
+            .filter(|(need, level)| need.is_any() && *level != Level::Full)
+            .map(|(need, _)| need.clone())
+            .collect()
+    }
 }
 
 impl RunError {
@@ -165,6 +203,8 @@ struct Prepared {
     workspace: PathBuf,
     directory: PathBuf,
     host: HostInfo,
+    record: RecordPlace,
+    needs: Vec<Need>,
     rules: RuleSet,
     view: View,
     tables: tables::Tables,
@@ -218,7 +258,13 @@ impl Prepared {
                 capabilities: ["exec", "file", "connect"].map(str::to_owned).to_vec(),
             },
         };
-        let rules = policy.evaluate(&input)?;
+        let mut rules = policy.evaluate(&input)?;
+        let id =
+            RunId::random().map_err(|error| system("draw a run id", io::Error::other(error)))?;
+        let record = RecordPlace::new(request, &id, &directory);
+        let needs = needs(&rules);
+        rules.rules.extend(record.rule());
+        rules.rules.sort_by(|a, b| a.id.cmp(&b.id));
         let writable: [&Path; 2] = [&workspace, &tmp];
         let view = view(&rules, &Writable(&writable))
             .map_err(|source| system("read the mounts", source))?;
@@ -229,8 +275,9 @@ impl Prepared {
             }
         })?;
         Ok(Self {
-            id: RunId::random()
-                .map_err(|error| system("draw a run id", io::Error::other(error)))?,
+            id,
+            record,
+            needs,
             program,
             account,
             agent,
@@ -240,6 +287,53 @@ impl Prepared {
             rules,
             view,
             tables,
+        })
+    }
+}
+
+/// Where a run's record is.
+struct RecordPlace {
+    path: PathBuf,
+    existing: Existing,
+    owner: Option<Owner>,
+}
+
+impl RecordPlace {
+    fn new(request: &Request, id: &RunId, directory: &Path) -> Self {
+        let invoker = Invoker::current();
+        let (path, existing) = match &request.record {
+            Some(path) => (directory.join(path), Existing::Replace),
+            None => (invoker.record(id), Existing::Refuse),
+        };
+        Self {
+            path,
+            existing,
+            owner: invoker.owner,
+        }
+    }
+
+    /// Whatever the policy says, a run cannot change what is on record about it or others.
+    fn rule(&self) -> Option<Rule> {
+        let mut places = vec![escape(self.path.as_os_str().as_bytes())];
+        if self.existing == Existing::Refuse {
+            // The directory of all records.
+            let runs = self.path.parent()?;
+            places = vec![format!("{}/**", escape(runs.as_os_str().as_bytes()))];
+        }
+        let globs: Vec<PathGlob> = places
+            .iter()
+            .filter_map(|glob| PathGlob::parse(glob).ok())
+            .collect();
+        (!globs.is_empty()).then(|| Rule {
+            id: RuleId("opensafe.records".to_owned()),
+            verdict: Verdict::Deny,
+            severity: Severity::High,
+            reason: "a run cannot change what is on record".to_owned(),
+            origin: None,
+            subject: Subject::File {
+                globs,
+                access: Access::WRITE.union(Access::CREATE),
+            },
         })
     }
 }
@@ -270,18 +364,18 @@ impl Armed {
         };
         let mut kernel = Kernel::load(&sizes)?;
         let enforcement = kernel.enforcement();
-        check(&enforcement, &prepared.rules, request.partial)?;
+        check(&enforcement, &prepared.needs, request.partial)?;
         let generation = kernel.install(&prepared.tables, request.mode == Mode::Enforce)?;
         let cgroup = Cgroup::create(prepared.id.as_str())?;
         kernel.arm(cgroup.id())?;
         let events = kernel.events()?;
         kernel.attach(&cgroup.open()?)?;
-        let invoker = Invoker::current();
-        let (path, existing) = match &request.record {
-            Some(path) => (path.clone(), Existing::Replace),
-            None => (invoker.record(&prepared.id), Existing::Refuse),
-        };
-        let record = Record::create(prepared.id.clone(), &path, existing, invoker.owner)?;
+        let RecordPlace {
+            path,
+            existing,
+            owner,
+        } = &prepared.record;
+        let record = Record::create(prepared.id.clone(), path, *existing, *owner)?;
         let policy = InForce {
             rules: Arc::new(prepared.rules.clone()),
             view: Arc::new(prepared.view.clone()),
@@ -587,11 +681,19 @@ impl Life {
         self.enricher.finish(&mut ready);
         self.write(ready);
         let losses = self.losses();
+        let trouble = Trouble {
+            no_path: self.kernel.count(Counter::UndecidedNoPath),
+            no_scratch: self.kernel.count(Counter::UndecidedNoScratch),
+            forks_refused: self.kernel.count(Counter::ForksRefused),
+            cgroups_unarmed: self.kernel.count(Counter::CgroupsUnarmed),
+            marks_failed: self.kernel.count(Counter::MarksFailed),
+        };
         self.sinks.end(Ending {
             time: now(),
             duration,
             status,
             losses,
+            trouble,
             cleanup,
         })
     }
@@ -616,83 +718,63 @@ fn pass_on(received: Received, child: &Child, cgroup: &Cgroup, kill_at: &mut Opt
 }
 
 /// Refuses to pretend: a policy that needs what the host lacks is an error, unless a part is enough.
-fn check(enforcement: &Enforcement, rules: &RuleSet, partial: bool) -> Result<(), RunError> {
-    let needs = needs(rules);
-    let lacking =
-        enforcement
-            .operations()
-            .iter()
-            .zip(&needs)
-            .any(|((_, operation), (_, count, default))| {
-                operation.level != Level::Full && (*count > 0 || *default)
-            });
-    if lacking && !partial {
-        return Err(RunError::NotEnforced(Box::new(Refused {
-            enforcement: enforcement.clone(),
-            needs,
-        })));
+fn check(enforcement: &Enforcement, needs: &[Need], partial: bool) -> Result<(), RunError> {
+    let needs = Refused::lacking(enforcement, needs);
+    if needs.is_empty() || partial {
+        return Ok(());
     }
-    Ok(())
+    Err(RunError::NotEnforced(Box::new(Refused {
+        enforcement: enforcement.clone(),
+        needs,
+    })))
 }
 
-/// For each operation, how many rules are not satisfied by letting everything pass, and whether the
-/// default is.
-fn needs(rules: &RuleSet) -> Vec<(&'static str, usize, bool)> {
-    let count = |is: fn(&Subject) -> bool| {
-        let strict =
-            |rule: &&crate::rules::Rule| rule.verdict != Verdict::Allow && is(&rule.subject);
-        rules.rules.iter().filter(strict).count()
-    };
+/// What a rule set needs, in the order of [`Enforcement::operations`].
+fn needs(rules: &RuleSet) -> Vec<Need> {
     let strict = |verdict| verdict != Verdict::Allow;
+    let need = |operation, default, is: fn(&Subject) -> bool| Need {
+        operation,
+        rules: rules
+            .rules
+            .iter()
+            .filter(|rule| strict(rule.verdict) && is(&rule.subject))
+            .count(),
+        default: strict(default),
+    };
+    let defaults = rules.defaults;
     vec![
-        (
-            "exec",
-            count(|of| matches!(of, Subject::Exec(_))),
-            strict(rules.defaults.exec),
-        ),
-        (
-            "file",
-            count(|of| matches!(of, Subject::File { .. })),
-            strict(rules.defaults.file),
-        ),
-        (
-            "connect",
-            count(|of| matches!(of, Subject::Connect { .. })),
-            strict(rules.defaults.connect),
-        ),
+        need("exec", defaults.exec, |of| matches!(of, Subject::Exec(_))),
+        need("file", defaults.file, |of| {
+            matches!(of, Subject::File { .. })
+        }),
+        need("connect", defaults.connect, |of| {
+            matches!(of, Subject::Connect { .. })
+        }),
     ]
 }
 
 /// The error in words: what cannot be enforced and why, what the policy needs, what to do.
-fn refused(refused: &Refused) -> String {
-    let operations = refused.enforcement.operations();
-    let lacking: Vec<&str> = operations
+fn refused(Refused { enforcement, needs }: &Refused) -> String {
+    let lacking: Vec<&str> = needs.iter().map(|need| need.operation).collect();
+    let why = enforcement
+        .missing()
+        .first()
+        .map(|missing| format!(": {}: {}", missing.what, missing.why))
+        .unwrap_or_default();
+    let needs: Vec<String> = needs
         .iter()
-        .zip(&refused.needs)
-        .filter(|((_, operation), (_, count, default))| {
-            operation.level != Level::Full && (*count > 0 || *default)
-        })
-        .map(|((name, _), _)| *name)
-        .collect();
-    let mut text = format!(
-        "cannot enforce {} rules fully on this host",
-        lacking.join(", ")
-    );
-    if let Some(missing) = refused.enforcement.missing().first() {
-        text.push_str(&format!(": {}: {}", missing.what, missing.why));
-    }
-    let needs: Vec<String> = refused
-        .needs
-        .iter()
-        .filter(|(name, ..)| lacking.contains(name))
-        .map(|(name, count, default)| {
-            let rules = if *count == 1 { "rule" } else { "rules" };
-            let default = if *default { ", and its default" } else { "" };
-            format!("{name} ({count} {rules}{default})")
+        .map(|need| {
+            let rules = if need.rules == 1 { "rule" } else { "rules" };
+            let default = if need.default {
+                ", and its default"
+            } else {
+                ""
+            };
+            format!("{} ({} {rules}{default})", need.operation, need.rules)
         })
         .collect();
-    text.push_str(&format!("\n  the policy needs: {}", needs.join("; ")));
-    let rest: Vec<String> = operations
+    let rest: Vec<String> = enforcement
+        .operations()
         .iter()
         .filter(|(_, operation)| operation.level != Level::None)
         .map(|(name, operation)| {
@@ -704,10 +786,13 @@ fn refused(refused: &Refused) -> String {
     } else {
         rest.join(", ")
     };
-    text.push_str(&format!(
-        "\n  run `opensafe doctor` for what this host can do, or add --partial to enforce what it can: {rest}"
-    ));
-    text
+    format!(
+        "cannot enforce {} rules fully on this host{why}\n  \
+         the policy needs: {}\n  \
+         run `opensafe doctor` for what this host can do, or add --partial to enforce what it can: {rest}",
+        lacking.join(", "),
+        needs.join("; "),
+    )
 }
 
 fn plan(request: &Request, prepared: &Prepared) -> Plan {

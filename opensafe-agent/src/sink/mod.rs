@@ -170,6 +170,7 @@ impl<S: Store, O: Screen> Sinks<S, O> {
             counts: self.summary.counts(),
             touched: self.summary.touched(),
             losses: self.record.account(&ending.losses),
+            trouble: ending.trouble,
             cleanup: ending.cleanup,
         };
         let recorded = self.record.end(&end);

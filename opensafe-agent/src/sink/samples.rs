@@ -81,6 +81,7 @@ pub(crate) fn ending() -> Ending {
             sent: 12,
             ..Losses::default()
         },
+        trouble: crate::run::Trouble::default(),
         cleanup: Cleanup::default(),
     }
 }

@@ -388,6 +388,20 @@ fn summary(run: &RunStart, end: &RunEnd, record: &Path, home: &Path) -> String {
         Some(why) => format!("cgroup not removed: {}", printable(why.as_bytes())),
     });
     let _ = writeln!(text, "          {}", left.join(" · "));
+    let trouble: Vec<String> = end
+        .trouble
+        .all()
+        .iter()
+        .filter(|(_, count, _)| *count > 0)
+        .map(|(_, count, words)| format!("{count} {words}"))
+        .collect();
+    if !trouble.is_empty() {
+        let _ = writeln!(
+            text,
+            "          decided as nameless, or refused: {}",
+            trouble.join(" · ")
+        );
+    }
     if attempts > 0 {
         let _ = writeln!(text, "          why: opensafe events {} --denied", run.id);
     }

@@ -30,6 +30,7 @@ fn record() -> Vec<u8> {
         counts: Counts::default(),
         touched: Touched::default(),
         losses,
+        trouble: crate::run::Trouble::default(),
         cleanup: Cleanup::default(),
     };
     line::end(&run.id, &end, &mut out).unwrap();

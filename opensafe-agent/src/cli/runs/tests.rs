@@ -34,6 +34,7 @@ fn write(path: &Path, id: &str, status: Option<Option<Status>>) {
             },
             touched: Touched::default(),
             losses: Losses::default(),
+            trouble: crate::run::Trouble::default(),
             cleanup: Cleanup::default(),
         };
         line::end(&run.id, &end, &mut out).unwrap();

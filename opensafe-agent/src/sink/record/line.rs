@@ -158,6 +158,9 @@ pub fn end(run: &RunId, end: &RunEnd, out: &mut Vec<u8>) -> Result<(), Error> {
         fields.put("opensafe.distinct.destinations", &touched.destinations)?;
         fields.put("opensafe.distinct.denials", &touched.denials)?;
         fields.losses(&end.losses)?;
+        for (name, count, _) in end.trouble.all() {
+            fields.put(&format!("opensafe.trouble.{name}"), &count)?;
+        }
         fields.put("opensafe.cleanup.killed", &end.cleanup.killed)?;
         let left = end.cleanup.cgroup_left.as_ref();
         fields.put("opensafe.cleanup.cgroup_removed", &left.is_none())?;

@@ -94,6 +94,7 @@ fn end(losses: Losses) -> RunEnd {
         counts: Counts::default(),
         touched: crate::run::Touched::default(),
         losses,
+        trouble: ending.trouble,
         cleanup: ending.cleanup,
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     sandbox::{
         canary::{self, Outcome},
         cgroup,
-        run::RunError,
+        error::RunError,
     },
 };
 

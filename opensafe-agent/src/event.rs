@@ -1,6 +1,9 @@
 //! What the kernel saw, decoded: one value per record of the ring buffer.
 
-use std::net::Ipv6Addr;
+use std::{
+    net::Ipv6Addr,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use opensafe_common::verdict::{Access, Verdict};
 
@@ -10,6 +13,17 @@ use crate::view::Dev;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(transparent)]
 pub struct UnixNano(pub u64);
+
+impl UnixNano {
+    /// What the clock says.
+    #[must_use]
+    pub fn now() -> Self {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Self(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
 
 /// A process id in the initial pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]

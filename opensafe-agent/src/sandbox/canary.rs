@@ -19,7 +19,7 @@ use opensafe_common::verdict::{Access, Verdict};
 
 use super::{
     cgroup::Cgroup,
-    run::RunError,
+    error::{RunError, system},
     stage::{Plan, Waiting},
     view::{Writable, view},
 };
@@ -254,10 +254,6 @@ impl Drop for Cage {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
-}
-
-fn system(what: &'static str, source: io::Error) -> RunError {
-    RunError::System { what, source }
 }
 
 #[cfg(test)]

@@ -7,6 +7,10 @@
 pub mod canary;
 pub mod cgroup;
 pub mod command;
+pub mod error;
+mod life;
+mod needs;
+mod record_place;
 pub mod run;
 pub mod signals;
 pub mod stage;

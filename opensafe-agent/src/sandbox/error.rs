@@ -1,0 +1,74 @@
+//! Why nothing ran, or not to its end.
+
+use std::{io, path::PathBuf};
+
+use nix::sys::signal::Signal;
+
+use super::{
+    cgroup::CgroupError,
+    command::CommandError,
+    needs::{Refused, refused},
+};
+use crate::{
+    kernel::KernelError, policy::PolicyError, sink::record::file::CreateError, tables::TableError,
+};
+
+/// Why nothing ran, or not to its end.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum RunError {
+    #[error("there is no user {0}")]
+    NoUser(String),
+    #[error("cannot use the workspace {}: {source}", path.display())]
+    Workspace { path: PathBuf, source: io::Error },
+    #[error("cannot use the current directory: {0}")]
+    Directory(io::Error),
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error(transparent)]
+    Policy(Box<PolicyError>),
+    #[error("policy {policy}: {source}")]
+    Tables { policy: String, source: TableError },
+    #[error(
+        "only root can arm a sandbox\n  run it with sudo: the command runs as you all the same"
+    )]
+    NotRoot,
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error("{}", refused(.0))]
+    NotEnforced(Box<Refused>),
+    #[error(transparent)]
+    Record(#[from] CreateError),
+    #[error("cannot {what}: {source}")]
+    System {
+        what: &'static str,
+        source: io::Error,
+    },
+    #[error("interrupted by {0} before the command was started")]
+    Interrupted(Signal),
+}
+
+impl RunError {
+    /// The exit status: a shell's for a command that cannot run, env(1)'s 125 otherwise.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::Command(error) => error.exit_status(),
+            Self::Interrupted(signal) => u8::try_from(128 + *signal as i32).unwrap_or(125),
+            _ => 125,
+        }
+    }
+}
+
+impl From<PolicyError> for RunError {
+    fn from(error: PolicyError) -> Self {
+        Self::Policy(Box::new(error))
+    }
+}
+
+/// A system call that failed, with what it was for.
+pub(super) fn system(what: &'static str, source: io::Error) -> RunError {
+    RunError::System { what, source }
+}

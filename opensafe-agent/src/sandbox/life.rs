@@ -1,0 +1,281 @@
+//! A run while its command lives: events go on record, signals are passed on, the view is kept up to date.
+
+use std::{
+    fs::File,
+    os::{fd::AsFd, unix::process::ExitStatusExt},
+    path::Path,
+    process::Child,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signal::Signal,
+    unistd::Pid as NixPid,
+};
+use opensafe_common::counter::Counter;
+use tokio::{sync::mpsc::UnboundedReceiver, time::MissedTickBehavior};
+
+use super::{
+    cgroup::Cgroup,
+    error::{RunError, system},
+    signals::{GRACE, Received},
+    view::mountinfo,
+};
+use crate::{
+    enrich::{Enriched, Enricher, InForce},
+    event::{Losses, Pid, Place, UnixNano, What},
+    kernel::{Events, Kernel},
+    rules::RuleSet,
+    run::{Cleanup, Ending, RunEnd, Status, Trouble},
+    sink::{Sinks, screen::StandardError},
+    tables::{self, Limits},
+    view::{Dev, View},
+};
+
+/// A run while its command lives.
+pub(super) struct Life {
+    enforce: bool,
+    rules: RuleSet,
+    view: View,
+    mounts: Option<File>,
+    events: Events,
+    kernel: Kernel,
+    enricher: Enricher,
+    sinks: Sinks<File, StandardError>,
+    ready: Vec<Enriched>,
+}
+
+/// How often sinks write, losses are noted and the mount table is looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+impl Life {
+    /// A run whose command is about to live.
+    pub(super) fn new(
+        enforce: bool,
+        rules: RuleSet,
+        view: View,
+        (kernel, events, enricher): (Kernel, Events, Enricher),
+        sinks: Sinks<File, StandardError>,
+    ) -> Self {
+        Self {
+            enforce,
+            rules,
+            view,
+            mounts: File::open("/proc/self/mountinfo").ok(),
+            events,
+            kernel,
+            enricher,
+            sinks,
+            ready: Vec::new(),
+        }
+    }
+
+    /// Puts events on record until the command has ended.
+    pub(super) fn attend(
+        &mut self,
+        mut child: Child,
+        mut signals: UnboundedReceiver<Received>,
+        cgroup: &Cgroup,
+    ) -> Result<Option<Status>, RunError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(|source| system("start the runtime", source))?;
+        runtime.block_on(async {
+            let mut tick = tokio::time::interval(TICK);
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut kill_at: Option<Instant> = None;
+            loop {
+                tokio::select! {
+                    biased;
+                    received = signals.recv() => {
+                        if let Some(received) = received {
+                            pass_on(received, &child, cgroup, &mut kill_at);
+                        }
+                    }
+                    _ = tick.tick() => self.tick(),
+                    () = self.events.changed() => self.drain(),
+                }
+                if kill_at.is_some_and(|at| Instant::now() >= at) {
+                    let _ = cgroup.kill();
+                }
+                match child.try_wait() {
+                    Ok(None) => {}
+                    Ok(Some(status)) => return Ok(Some(Status::from_wait(status.into_raw()))),
+                    Err(source) => return Err(system("wait for the command", source)),
+                }
+            }
+        })
+    }
+
+    fn tick(&mut self) {
+        self.drain();
+        let mut ready = std::mem::take(&mut self.ready);
+        self.enricher.tick(Instant::now(), &mut ready);
+        self.write(ready);
+        let losses = self.losses();
+        self.sinks.loss(UnixNano::now(), &losses);
+        self.sinks.tick();
+        if self.mounts_changed() {
+            self.look_at_mounts();
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut ready = std::mem::take(&mut self.ready);
+        while let Some(event) = self.events.take() {
+            if let What::UnknownSuperblock { place } = &event.what {
+                let (pid, place) = (event.task.pid, place.clone());
+                self.meet(pid, &place);
+            }
+            self.enricher.take(event, &mut ready);
+            if ready.len() > 1024 {
+                ready = self.write(ready);
+            }
+        }
+        self.ready = self.write(ready);
+    }
+
+    fn write(&mut self, mut ready: Vec<Enriched>) -> Vec<Enriched> {
+        for event in ready.drain(..) {
+            self.sinks.write(&event);
+        }
+        ready
+    }
+
+    /// Whether something was mounted or unmounted since the last call (proc_pid_mountinfo(5)).
+    fn mounts_changed(&self) -> bool {
+        let Some(mounts) = &self.mounts else {
+            return false;
+        };
+        let mut fds = [PollFd::new(mounts.as_fd(), PollFlags::POLLPRI)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|_| {
+            fds[0]
+                .revents()
+                .is_some_and(|events| events.contains(PollFlags::POLLPRI))
+        })
+    }
+
+    fn look_at_mounts(&mut self) {
+        // The file is opened anew: a change is told once for each open file.
+        self.mounts = File::open("/proc/self/mountinfo").ok();
+        let Ok(lines) = mountinfo(Path::new("/proc/self/mountinfo")) else {
+            return;
+        };
+        let view = View {
+            mounts: lines.into_iter().map(|line| line.mount).collect(),
+            ..self.view.clone()
+        };
+        self.use_view(view);
+    }
+
+    /// A sandboxed process met a superblock that the tables do not know: one that it mounted in a
+    /// namespace of its own. A fresh tmpfs gets the name that it has there; what shows other files
+    /// (an overlay, a disk) stays nameless, or rules could be walked around by mounting.
+    fn meet(&mut self, pid: Pid, place: &Place) {
+        const OWN_CONTENT: [&str; 2] = ["tmpfs", "ramfs"];
+        if self.view.mounts.iter().any(|mount| mount.dev == place.dev) {
+            return;
+        }
+        let Ok(lines) = mountinfo(Path::new(&format!("/proc/{}/mountinfo", pid.0))) else {
+            return;
+        };
+        let is_new = |dev: Dev| dev == place.dev;
+        let met: Vec<_> = lines
+            .into_iter()
+            .map(|line| line.mount)
+            .filter(|mount| is_new(mount.dev) && OWN_CONTENT.contains(&mount.fs_type.as_str()))
+            .collect();
+        if met.is_empty() {
+            return;
+        }
+        let mut view = self.view.clone();
+        view.mounts.splice(0..0, met);
+        self.use_view(view);
+    }
+
+    /// Compiles the rules for another view and switches to it. If that fails the view before stays:
+    /// what is new has no name then, and the verdict for the nameless.
+    fn use_view(&mut self, view: View) {
+        if view == self.view {
+            return;
+        }
+        let Ok(tables) = tables::compile(&self.rules, &view, Limits::default()) else {
+            return;
+        };
+        let Ok(generation) = self.kernel.install(&tables, self.enforce) else {
+            return;
+        };
+        let policy = InForce {
+            rules: Arc::new(self.rules.clone()),
+            view: Arc::new(view.clone()),
+        };
+        self.enricher.policy_changed(generation, policy);
+        self.view = view;
+    }
+
+    fn losses(&self) -> Losses {
+        let (queue_full, malformed) = self.events.lost();
+        let sent = self.kernel.count(Counter::Sent);
+        Losses {
+            seen: self.kernel.count(Counter::Seen),
+            sent: sent.saturating_sub(queue_full + malformed),
+            ring_full: self.kernel.count(Counter::LostRingFull),
+            no_scratch: self.kernel.count(Counter::LostNoScratch),
+            queue_full,
+            malformed,
+            record_failed: 0,
+        }
+    }
+
+    /// Everything is gone from the cgroup: puts the rest on record, and the end.
+    pub(super) fn end(
+        mut self,
+        status: Option<Status>,
+        duration: Duration,
+        cleanup: Cleanup,
+    ) -> RunEnd {
+        self.events.finish();
+        self.drain();
+        let mut ready = std::mem::take(&mut self.ready);
+        self.enricher.finish(&mut ready);
+        self.write(ready);
+        let losses = self.losses();
+        let trouble = Trouble {
+            no_path: self.kernel.count(Counter::UndecidedNoPath),
+            no_scratch: self.kernel.count(Counter::UndecidedNoScratch),
+            forks_refused: self.kernel.count(Counter::ForksRefused),
+            cgroups_unarmed: self.kernel.count(Counter::CgroupsUnarmed),
+            marks_failed: self.kernel.count(Counter::MarksFailed),
+        };
+        self.sinks.end(Ending {
+            time: UnixNano::now(),
+            duration,
+            status,
+            losses,
+            trouble,
+            cleanup,
+        })
+    }
+}
+
+/// Acts on a signal; see [`super::signals`].
+fn pass_on(received: Received, child: &Child, cgroup: &Cgroup, kill_at: &mut Option<Instant>) {
+    if matches!(received.signal, Signal::SIGCHLD | Signal::SIGWINCH) || !received.by_process {
+        return;
+    }
+    if received.asks_to_end() {
+        if kill_at.is_some() {
+            let _ = cgroup.kill();
+            return;
+        }
+        *kill_at = Some(Instant::now() + GRACE);
+    }
+    if let Ok(pid) = i32::try_from(child.id()) {
+        // It may just have ended.
+        let _ = nix::sys::signal::kill(NixPid::from_raw(pid), received.signal);
+    }
+}

@@ -11,7 +11,11 @@ use opensafe_common::{
     verdict::{Access, Verdict},
 };
 
-use super::{Action, Enriched, Peer, Process, Ruling, names::names, processes::Processes};
+use super::{
+    Action, Enriched, Peer, Process, Ruling,
+    names::{label, names},
+    processes::Processes,
+};
 use crate::{
     event::{Decision, Event, Generation, PeerAddress, Pid, Place, Task, What},
     rules::{RuleSet, Severity},
@@ -295,7 +299,7 @@ impl Enricher {
             let path = candidates
                 .into_iter()
                 .next()
-                .unwrap_or_else(|| place.path.clone());
+                .unwrap_or_else(|| label(&policy.view, place));
             return (path, nameless(decision));
         }
         for name in &candidates {

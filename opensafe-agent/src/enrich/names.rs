@@ -40,6 +40,26 @@ pub(super) fn names(view: &View, place: &Place) -> Vec<Vec<u8>> {
     names
 }
 
+/// What to call a place that has no name in the view: as the links in `/proc/PID/fd` do for what never
+/// has a path; the end of a path whose beginning could not be walked is marked as one.
+#[must_use]
+pub(super) fn label(view: &View, place: &Place) -> Vec<u8> {
+    let kind = match place.magic {
+        0x5049_5045 => Some("pipe"),
+        0x534f_434b => Some("socket"),
+        0x0904_1934 => Some("anon_inode"),
+        0x6e73_6673 => Some("ns"),
+        0x5049_4446 => Some("pidfd"),
+        _ if view.memfd_dev == Some(place.dev) => Some("memfd"),
+        _ => None,
+    };
+    match kind {
+        Some(kind) => format!("{kind}:[{}]", place.inode).into_bytes(),
+        None if place.partial => [b"(...)", place.path.as_slice()].concat(),
+        None => place.path.clone(),
+    }
+}
+
 /// The name of `path` (below the superblock's root) through one mount.
 fn name_through(mount: &Mount, path: &[u8]) -> Option<Vec<u8>> {
     let below = match mount.root.as_slice() {
@@ -105,6 +125,22 @@ mod tests {
             ..View::default()
         };
         assert!(names(&view, &place(9, "/x")).is_empty());
+    }
+
+    #[test]
+    fn what_never_has_a_path_is_called_as_in_proc() {
+        let pipe = Place {
+            magic: 0x5049_5045,
+            inode: 42,
+            partial: true,
+            ..place(9, "/")
+        };
+        assert_eq!(label(&View::default(), &pipe), b"pipe:[42]");
+        let long = Place {
+            partial: true,
+            ..place(9, "/z")
+        };
+        assert_eq!(label(&View::default(), &long), b"(...)/z");
     }
 
     #[test]

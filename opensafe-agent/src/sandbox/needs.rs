@@ -10,7 +10,7 @@ use crate::{
 
 /// What a policy needs of a host.
 #[derive(Clone, Debug)]
-pub struct Need {
+pub(super) struct Need {
     /// The operation.
     operation: &'static str,
     /// Rules that are not satisfied by letting everything pass.

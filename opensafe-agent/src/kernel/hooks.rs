@@ -88,6 +88,8 @@ hooks! {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -106,5 +108,22 @@ mod tests {
                 hook.program
             );
         }
+    }
+
+    #[test]
+    fn the_documentation_explains_every_hook_and_no_other() {
+        let page = include_str!("../../../docs/kernel-support.md");
+        let explained: BTreeSet<_> = page.lines().filter_map(hook_of_row).collect();
+        let listed: BTreeSet<_> = HOOKS.iter().map(|hook| hook.target).collect();
+        assert_eq!(explained, listed);
+    }
+
+    /// The hook of a row "| `hook` | 5.7 | …": only the tables of hooks have a release in their second cell.
+    fn hook_of_row(line: &str) -> Option<&str> {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        let hook = cells.next()?.strip_prefix('`')?.strip_suffix('`')?;
+        let (major, minor) = cells.next()?.split_once('.')?;
+        let number = |part: &str| part.parse::<u32>().is_ok();
+        (number(major) && number(minor)).then_some(hook)
     }
 }

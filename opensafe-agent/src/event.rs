@@ -66,7 +66,7 @@ pub struct Task {
 }
 
 /// The error that a refused operation fails with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Errno {
     /// `EACCES`, from the LSM's hooks.
     #[default]
@@ -87,7 +87,7 @@ impl Errno {
 }
 
 /// What a decision was, as the kernel made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Decision {
     /// The verdict.
     pub verdict: Verdict,

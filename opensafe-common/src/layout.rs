@@ -40,7 +40,6 @@ offsets! {
     cgroup_parent = "cgroup.self.parent",
     kernfs_node_id = "kernfs_node.id",
     file_path_dentry = "file.f_path.dentry",
-    file_inode = "file.f_inode",
     file_flags = "file.f_flags",
     file_mode = "file.f_mode",
     path_dentry = "path.dentry",

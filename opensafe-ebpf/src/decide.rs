@@ -133,22 +133,43 @@ fn unspecified(address: &[u8; 16]) -> Option<IpFamily> {
 
 #[inline(always)]
 fn one_address(actor: &Actor, address: [u8; 16], transport: u16, port: u16) -> Verdict {
-    let policy = actor.policy_index.to_be_bytes();
-    let default = actor.policy.default.verdict(Access::UNIX);
+    let value = u128::from_be_bytes(address);
+    let verdict = address_verdict(
+        actor.policy_index,
+        (value >> 64) as u64,
+        value as u64,
+        u32::from(transport) << 16 | u32::from(port),
+    );
+    match Verdict::from_u8(verdict as u8) {
+        Some(verdict) => verdict,
+        None => actor.policy.default.verdict(Access::UNIX),
+    }
+}
+
+/// What [`address_verdict`] returns for what the tables lack.
+const NO_ENTRY: u64 = 0xff;
+
+/// The tables' verdict on an address (its high and low half) and `transport << 16 | port`. A function
+/// that the verifier checks once; see [`crate::path`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn address_verdict(policy: u32, high: u64, low: u64, transport_and_port: u32) -> u64 {
+    let policy = policy.to_be_bytes();
+    let address = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
     let key = Key::new(NetKey::BITS, NetKey { policy, address });
-    let Some(class) = NETS.get(&key) else { return default };
+    let Some(class) = NETS.get(&key) else { return NO_ENTRY };
     let key = Key::new(
         PortKey::BITS,
         PortKey {
             policy,
             class: class.to_be_bytes(),
-            protocol: transport.to_be_bytes(),
-            port: port.to_be_bytes(),
+            protocol: ((transport_and_port >> 16) as u16).to_be_bytes(),
+            port: (transport_and_port as u16).to_be_bytes(),
         },
     );
     match PORTS.get(&key) {
-        Some(&verdict) => Verdict::from_u8(verdict as u8).unwrap_or(default),
-        None => default,
+        Some(&verdict) => u64::from(verdict),
+        None => NO_ENTRY,
     }
 }
 

@@ -207,16 +207,12 @@ fn is_news(actor: &Actor, request: &PathRequest) -> bool {
         Some(mm) => mm.0,
         None => return true,
     };
-    let generation = inode.generation().unwrap_or(0);
-    let dev = match inode.superblock() {
-        Some(superblock) => superblock.dev().unwrap_or(0),
-        None => 0,
-    };
     is_first(&ReportKey {
         mm,
         object: inode.number().unwrap_or(0),
-        object_more: u64::from(dev) << 32 | u64::from(generation),
-        pid: process(),
+        // An address that is reused has another number or generation.
+        object_more: inode.0,
+        generation: inode.generation().unwrap_or(0),
         what: u32::from(request.access.0) | u32::from(actor.policy.generation as u16) << 16,
     })
 }
@@ -230,10 +226,4 @@ pub fn is_first(key: &ReportKey) -> bool {
     }
     let _ = REPORTED.insert(key, &1, 0);
     true
-}
-
-/// Process id of the running task.
-#[inline(always)]
-pub fn process() -> u32 {
-    (aya_ebpf::helpers::bpf_get_current_pid_tgid() >> 32) as u32
 }

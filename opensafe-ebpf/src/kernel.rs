@@ -65,9 +65,6 @@ kernel_types! {
     /// `struct file`.
     File {
         dentry: Dentry = file_path_dentry,
-        inode: Inode = file_inode,
-        flags: u32 = file_flags,
-        mode: u32 = file_mode,
     }
     /// `struct path`.
     Path {
@@ -224,6 +221,21 @@ pub fn current_task_and_cgroup() -> (u64, u64) {
         let node = load(cgroup, constant!(OFFSETS.cgroup_kn));
         let id = node.add(constant!(OFFSETS.kernfs_node_id) as usize).cast::<u64>();
         (task as u64, core::ptr::read_volatile(id))
+    }
+}
+
+/// `f_flags` and `f_mode` of the file that is the first argument of an LSM hook, without a helper call.
+#[inline(always)]
+pub fn open_flags_and_mode(ctx: &aya_ebpf::programs::LsmContext) -> (u32, u32) {
+    let file = ctx.arg::<*const u8>(0);
+    let field = |offset: u32| file.wrapping_add(offset as usize).cast::<u32>();
+    // SAFETY: the argument is a file that is being opened, which the verifier knows, and checks the
+    // loads against.
+    unsafe {
+        (
+            core::ptr::read_volatile(field(constant!(OFFSETS.file_flags))),
+            core::ptr::read_volatile(field(constant!(OFFSETS.file_mode))),
+        )
     }
 }
 

@@ -146,13 +146,13 @@ pub static REPORTED: LruHashMap<ReportKey, u8> = LruHashMap::with_max_entries(65
 pub struct ReportKey {
     /// Address of the `mm_struct`: another one after exec.
     pub mm: u64,
-    /// Inode number, or a peer's address and port folded into 64 bits.
+    /// Inode number, or the low half of a peer's address.
     pub object: u64,
-    /// Device and inode generation, or the rest of the address.
+    /// Address of the inode, or the high half of a peer's address.
     pub object_more: u64,
-    /// Process id.
-    pub pid: u32,
-    /// Access and event kind.
+    /// The inode's generation; 0 for a peer.
+    pub generation: u32,
+    /// Access and the policy's generation, or protocol and port.
     pub what: u32,
 }
 

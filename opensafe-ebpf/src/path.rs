@@ -108,7 +108,8 @@ pub extern "C" fn cached_word(policy_index: u32, dentry: u64) -> u64 {
     }
     let Some((state, sequence)) = cached_directory(policy, parent) else { return NO_WORD };
     let Some(state) = step_short_name(policy_index, state, &head) else { return NO_WORD };
-    // A move between the two look-ups could pair one directory with another's entry.
+    // Asked last: if nothing has moved since the state was kept, nothing did while parent, state and
+    // name were looked up either.
     if rename_sequence() != Some(sequence) {
         return NO_WORD;
     }
@@ -326,15 +327,15 @@ unsafe extern "C" fn read_name_byte<const N: usize>(round: u32, context: *mut c_
     0
 }
 
-/// The state at a directory, if it was reached before and nothing has moved since.
+/// The state at a directory, if it was reached before, and the rename sequence at which it holds.
 #[inline(always)]
 fn cached_directory(policy: &Policy, directory: Dentry) -> Option<(Start, u32)> {
-    let sequence = rename_sequence()?;
     let inode = directory.inode()?.0;
     // SAFETY: the value is copied out, and the seal tells a torn copy.
     let cached = *unsafe { DIRECTORIES.get(&inode) }?;
-    let whole = DirectoryState::sealed(inode, cached.state, sequence, policy.generation);
-    (cached.seal == whole.seal).then_some((cached.state, sequence))
+    let whole =
+        DirectoryState::sealed(inode, cached.state, cached.rename_seq, policy.generation);
+    (cached.seal == whole.seal).then_some((cached.state, cached.rename_seq))
 }
 
 /// Keeps a directory's state, unless something moved while it was walked.

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     event::{Decision, Event, Generation, PeerAddress, Pid, Place, Task, What},
     rules::{RuleSet, Severity},
-    view::View,
+    view::{Dev, View},
 };
 
 /// A policy that decides, or did.
@@ -40,7 +40,26 @@ pub struct Enricher {
     /// By thread: a denial of creation that may be void, or programs that passed the gate and have
     /// not run yet.
     waiting: HashMap<Pid, Waiting>,
+    /// Rulings on places that were met before: a build opens the same headers a thousand times, and
+    /// to find a rule is to ask all of them.
+    rulings: HashMap<Asked, (Vec<u8>, Ruling)>,
 }
+
+/// What a ruling on a place depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Asked {
+    decision: Decision,
+    dev: Dev,
+    magic: u64,
+    path: Vec<u8>,
+    partial: bool,
+    /// Tells apart what has no path.
+    inode: u64,
+    access: u16,
+}
+
+/// Rulings that are remembered at most.
+const MAX_RULINGS: usize = 10_000;
 
 #[derive(Debug)]
 struct Waiting {
@@ -63,6 +82,7 @@ impl Enricher {
             latest: generation,
             processes: Processes::default(),
             waiting: HashMap::new(),
+            rulings: HashMap::new(),
         }
     }
 
@@ -286,11 +306,32 @@ impl Enricher {
     /// The name and the ruling for an object with a path. The kernel made the verdict; which rule it
     /// was follows from the rules themselves, asked for each name that the object has.
     fn rule_on_place(
-        &self,
+        &mut self,
         decision: Decision,
         place: &Place,
         access: Access,
     ) -> (Vec<u8>, Ruling) {
+        let asked = Asked {
+            decision,
+            dev: place.dev,
+            magic: place.magic,
+            path: place.path.clone(),
+            partial: place.partial,
+            inode: if place.partial { place.inode } else { 0 },
+            access: access.0,
+        };
+        if let Some(known) = self.rulings.get(&asked) {
+            return known.clone();
+        }
+        let found = self.find_rule(decision, place, access);
+        if self.rulings.len() == MAX_RULINGS {
+            self.rulings.clear();
+        }
+        self.rulings.insert(asked, found.clone());
+        found
+    }
+
+    fn find_rule(&self, decision: Decision, place: &Place, access: Access) -> (Vec<u8>, Ruling) {
         let Some(policy) = self.policy(decision.generation) else {
             return (place.path.clone(), unexplained(decision));
         };
@@ -333,20 +374,19 @@ impl Enricher {
     }
 
     fn rule_on_peer(
-        &self,
+        &mut self,
         decision: Decision,
         peer: &PeerAddress,
         transport: u16,
     ) -> (Peer, Ruling) {
         const DEFAULT: &str = "connect";
-        let policy = self.policy(decision.generation);
         match peer {
             PeerAddress::UnixPath(place) => {
                 let (path, ruling) = self.rule_on_place(decision, place, Access::UNIX);
                 (Peer::UnixPath(path), ruling)
             }
             PeerAddress::UnixAbstract(name) => {
-                let ruling = policy.map_or_else(
+                let ruling = self.policy(decision.generation).map_or_else(
                     || unexplained(decision),
                     |policy| {
                         ruling(
@@ -360,7 +400,7 @@ impl Enricher {
                 (Peer::UnixAbstract(name.clone()), ruling)
             }
             PeerAddress::Ip { address, port } => {
-                let ruling = policy.map_or_else(
+                let ruling = self.policy(decision.generation).map_or_else(
                     || unexplained(decision),
                     |policy| {
                         // The unspecified address is this host: see `decide` in the kernel programs.
@@ -380,7 +420,7 @@ impl Enricher {
                 (Peer::Ip(address.to_canonical(), *port), ruling)
             }
             PeerAddress::Other { family } => {
-                let ruling = policy.map_or_else(
+                let ruling = self.policy(decision.generation).map_or_else(
                     || unexplained(decision),
                     |policy| {
                         ruling(

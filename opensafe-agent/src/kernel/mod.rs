@@ -89,13 +89,15 @@ pub enum KernelError {
     Reader(#[from] io::Error),
 }
 
-/// Sizes that are fixed when the maps are made.
+/// What is fixed when the maps are made and the programs loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Cells of the largest policy to be installed.
     pub policy_cells: usize,
     /// Bytes of the ring buffer; a power of two.
     pub ring_bytes: u32,
+    /// Whether to load what stands in for the LSM's hooks even where they are there.
+    pub stand_ins: bool,
 }
 
 /// How a program fared.
@@ -145,6 +147,11 @@ impl Kernel {
             .map_err(|error| KernelError::Object(Box::new(error)))?;
         let mut states = BTreeMap::new();
         for hook in HOOKS {
+            // What stands in for the LSM's hooks is loaded where they are missing, or to find out.
+            let stand_in = hook.attach == Attach::Cgroup;
+            if stand_in && !sizes.stand_ins && is_loaded(&states, MAIN_HOOK) {
+                continue;
+            }
             states.insert(hook.program, load_program(&mut ebpf, hook, &btf));
         }
         Ok(Self {
@@ -165,7 +172,7 @@ impl Kernel {
     /// Whether a program was loaded.
     #[must_use]
     pub fn has(&self, program: &str) -> bool {
-        matches!(self.states.get(program), Some(State::Loaded))
+        is_loaded(&self.states, program)
     }
 
     /// Writes a policy's tables and puts the sandbox under it, at one instant: whoever asks sees the
@@ -203,7 +210,7 @@ impl Kernel {
 
     /// Attaches what was loaded. Where the LSM's hooks are there, the cgroup's are not used.
     pub fn attach(&mut self, cgroup: &impl AsFd) -> Result<(), KernelError> {
-        let lsm = self.has("file_open");
+        let lsm = self.has(MAIN_HOOK);
         for hook in HOOKS {
             let wanted = match hook.attach {
                 Attach::Cgroup => !lsm,
@@ -252,6 +259,12 @@ impl Kernel {
     }
 }
 
+fn is_loaded(states: &BTreeMap<&'static str, State>, program: &str) -> bool {
+    matches!(states.get(program), Some(State::Loaded))
+}
+
+/// Without this one there is no use in the LSM's others.
+const MAIN_HOOK: &str = "file_open";
 /// The one sandbox of this kernel object.
 const SANDBOX: u32 = 0;
 /// Scratch slots for each CPU: a task can be preempted while it holds one.

@@ -86,6 +86,7 @@ pub fn send() -> Result<(Kernel, Outcome), RunError> {
     let sizes = Sizes {
         policy_cells: tables.cells.len(),
         ring_bytes: 64 * 1024,
+        stand_ins: true,
     };
     let mut kernel = Kernel::load(&sizes)?;
     kernel.install(&tables, true)?;

@@ -202,6 +202,7 @@ impl Armed {
         let sizes = Sizes {
             policy_cells: prepared.tables.cells.len(),
             ring_bytes: RING_BYTES,
+            stand_ins: false,
         };
         let mut kernel = Kernel::load(&sizes)?;
         let enforcement = kernel.enforcement();

@@ -9,7 +9,7 @@ use opensafe_common::{
 use crate::{
     actor::Actor,
     gate::{By, PathRequest, path, withdraw},
-    kernel::{Dentry, File, Path, argument},
+    kernel::{Dentry, File, Path, argument, open_flags_and_mode},
     maps::TENTATIVE,
 };
 
@@ -30,15 +30,12 @@ const S_IFREG: u32 = 0o100_000;
 /// interpreters included. Not called for `O_PATH`.
 #[inline(always)]
 pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
-    let file = File(ctx.arg::<u64>(0));
-    let (Some(flags), Some(mode)) = (file.flags(), file.mode()) else {
-        return on_unreadable(actor);
-    };
+    let (flags, mode) = open_flags_and_mode(ctx);
     // The file below an overlay's, or its work file: the overlay's own open was decided.
     if mode & FMODE_NOACCOUNT != 0 {
         return 0;
     }
-    let Some(dentry) = file.dentry() else { return on_unreadable(actor) };
+    let Some(dentry) = File(ctx.arg::<u64>(0)).dentry() else { return on_unreadable(actor) };
     if flags & FMODE_EXEC_FLAG != 0 {
         return path(
             actor,

@@ -10,6 +10,7 @@ mod btf;
 mod decode;
 mod hooks;
 mod install;
+mod messages;
 mod reader;
 
 use std::{
@@ -37,6 +38,7 @@ pub use hooks::{Attach, HOOKS, Hook, Purpose};
 pub use reader::Events;
 
 use install::Regions;
+use messages::Messages;
 
 use crate::{event::Generation, tables::Tables};
 
@@ -112,6 +114,7 @@ pub enum State {
 /// The programs and maps.
 pub struct Kernel {
     ebpf: Ebpf,
+    messages: Option<Messages>,
     states: BTreeMap<&'static str, State>,
     regions: Regions,
     rename_lock_known: bool,
@@ -154,8 +157,10 @@ impl Kernel {
             }
             states.insert(hook.program, load_program(&mut ebpf, hook, &btf));
         }
+        let messages = Messages::of(&mut ebpf);
         Ok(Self {
             ebpf,
+            messages,
             states,
             regions,
             rename_lock_known: host.rename_lock != 0,
@@ -236,6 +241,14 @@ impl Kernel {
             .ok_or(KernelError::Absent("map EVENTS"))?;
         let ring = RingBuf::try_from(map).map_err(map_error("EVENTS"))?;
         Ok(Events::start(ring)?)
+    }
+
+    /// What the programs had to say since the last call: rare trouble, in words.
+    pub fn messages(&mut self) -> Vec<String> {
+        self.messages
+            .as_mut()
+            .map(Messages::take)
+            .unwrap_or_default()
     }
 
     /// Reads a counter.

@@ -118,6 +118,9 @@ impl Life {
         self.write(ready);
         let losses = self.losses();
         self.sinks.loss(UnixNano::now(), &losses);
+        for message in self.kernel.messages() {
+            self.sinks.notice(&message);
+        }
         self.sinks.tick();
         if self.mounts_changed() {
             self.look_at_mounts();

@@ -161,6 +161,14 @@ impl<S: Store, O: Screen> Sinks<S, O> {
         }
     }
 
+    /// Tells the user something that is no event: trouble, in a sentence. What counts is on record.
+    pub fn notice(&mut self, sentence: &str) {
+        match &mut self.show {
+            Show::Lines(terminal) | Show::Nothing(terminal) => terminal.notice(sentence),
+            Show::Json(_) => {}
+        }
+    }
+
     /// Puts the run's end on record, shows the summary, and gives what it says.
     pub fn end(mut self, ending: Ending) -> RunEnd {
         let end = RunEnd {

@@ -1,6 +1,7 @@
 //! Who is in a sandbox: tasks and cgroups that come and go.
 
 use aya_ebpf::programs::{LsmContext, RawTracePointContext};
+use aya_log_ebpf::warn;
 use opensafe_common::{
     counter::Counter,
     event::{ExitBody, ForkBody, Kind},
@@ -29,6 +30,7 @@ pub fn alloc(ctx: &LsmContext) -> i32 {
         Ok(()) => 0,
         Err(()) => {
             count(Counter::ForksRefused);
+            warn!(ctx, "a fork was refused: no room to mark the child");
             -ENOMEM
         }
     }
@@ -86,6 +88,7 @@ pub fn cgroup_made(ctx: &RawTracePointContext) {
     };
     if done.is_err() {
         count(Counter::CgroupsUnarmed);
+        warn!(ctx, "a cgroup that the sandbox made could not be armed: no room; its processes are held by their marks");
     }
 }
 

@@ -1,0 +1,194 @@
+//! Who is in a sandbox, and who is not.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    harness::{
+        Batch, Outcome, Policy, Problems, attempt, deny, directory, file, held, this_program,
+        wait_for, write,
+    },
+    scenarios,
+};
+
+scenarios![
+    descendants_threads_daemons_and_own_cgroups_are_treated_the_same,
+    leaving_the_cgroup_is_no_way_out_and_entering_it_is_a_way_in,
+    three_runs_at_once_do_not_mix,
+];
+
+fn descendants_threads_daemons_and_own_cgroups_are_treated_the_same() -> Result<Outcome> {
+    let folder = directory()?;
+    let policy = Policy::open().rule(deny("closed").below(folder.path().join("closed")));
+    let mut batch = Batch::new(&policy)?;
+    for directory in ["closed", "open"] {
+        fs::create_dir(folder.path().join(directory))?;
+    }
+    for shape in ["plain", "deep:3", "thread", "daemon", "cgroup"] {
+        let (closed, open) = (folder.path().join("closed"), folder.path().join("open"));
+        let (closed, open) = (closed.join(shape), open.join(shape));
+        write(&closed, "x")?;
+        write(&open, "x")?;
+        let tried = |path: &std::path::Path| {
+            attempt("as", &[shape.as_ref(), "read".as_ref(), path.as_os_str()])
+        };
+        batch.denied(tried(&closed), file("closed", &closed, "read"));
+        batch.allowed(tried(&open), file("defaults.file", &open, "read"));
+    }
+    let finished = batch.check()?;
+    let deep = |line: &crate::harness::Event| {
+        line.text("file.path").ends_with("closed/deep:3")
+            && line.texts("opensafe.process.ancestors").len() >= 4
+    };
+    anyhow::ensure!(
+        finished.record.denials().any(deep),
+        "the ancestors of a process three levels deep are not on record"
+    );
+    held()
+}
+
+fn leaving_the_cgroup_is_no_way_out_and_entering_it_is_a_way_in() -> Result<Outcome> {
+    let folder = directory()?;
+    let path = |name: &str| folder.path().join(name);
+    write(&path("closed"), "x")?;
+    fs::copy("/bin/true", path("program"))?;
+    let policy = Policy::open()
+        .rule(deny("closed").file(path("closed")))
+        .rule(deny("program").exec(path("program")));
+    let mut batch = Batch::new(&policy)?.shape("waiting").stdin(Stdio::piped());
+    batch.denied(
+        attempt("read", &[path("closed")]),
+        file("closed", path("closed"), "read"),
+    );
+    // Its children are born outside the cgroup.
+    batch.denied(
+        attempt("as", &["deep:2".into(), "read".into(), path("closed")]),
+        file("closed", path("closed"), "read"),
+    );
+    batch.fails(attempt("exec", &[path("program")]), "EACCES");
+    let (mut running, pending) = batch.start()?;
+    let pid = waiting(&running.wait_for_output("waiting ")?)?;
+    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    let cgroup = cgroup.trim().strip_prefix("0::").context("no cgroup v2")?;
+    let cgroup = format!("/sys/fs/cgroup{cgroup}");
+
+    let mut problems = Problems::default();
+    // Outside, all is as ever.
+    problems.check(fs::read(path("closed")).is_ok(), || {
+        "we cannot read the file".into()
+    });
+    let ran = Command::new(path("program")).status();
+    problems.check(ran.is_ok_and(|status| status.success()), || {
+        "we cannot run it".into()
+    });
+
+    // One of ours is moved in.
+    let mut outsider = Command::new(this_program()?)
+        .args(["probe", "waiting", "+", "read"])
+        .arg(path("closed"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    fs::write(format!("{cgroup}/cgroup.procs"), outsider.id().to_string())?;
+    // The sandbox's own is moved out.
+    fs::write("/sys/fs/cgroup/cgroup.procs", &pid)?;
+    let moved = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    problems.equal("the cgroup after the move", moved.trim(), "0::/");
+
+    let mut stdin = outsider.stdin.take().context("no standard input")?;
+    stdin.write_all(b"go\n")?;
+    let outsider_id = u64::from(outsider.id());
+    let output = outsider.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    problems.check(said.contains("0 EACCES"), || {
+        format!("who was moved in got {said:?}")
+    });
+
+    let mut stdin = running.child.stdin.take().context("no standard input")?;
+    stdin.write_all(b"go\n")?;
+    drop(stdin);
+    let finished = running.finish()?;
+    pending.compare(&finished, &mut problems)?;
+    let by = |pid: u64| {
+        finished
+            .record
+            .events
+            .iter()
+            .filter(move |line| line.number("process.pid") == pid)
+    };
+    problems.check(
+        by(outsider_id).any(|line| line.text("opensafe.rule.id") == "closed"),
+        || "who was moved in is not on record".into(),
+    );
+    problems.equal(
+        "our own lines",
+        by(u64::from(std::process::id())).count(),
+        0,
+    );
+    let programs = finished.record.of("exec").filter(|line| {
+        line.text("file.path").ends_with("/program") && line.text("opensafe.verdict") != "deny"
+    });
+    problems.equal(
+        "programs run outside that are on record",
+        programs.count(),
+        0,
+    );
+    problems.outcome()
+}
+
+fn waiting(output: &str) -> Result<String> {
+    let line = output
+        .lines()
+        .find_map(|line| line.strip_prefix("waiting "));
+    Ok(line.context("not waiting")?.to_owned())
+}
+
+fn three_runs_at_once_do_not_mix() -> Result<Outcome> {
+    let folder = directory()?;
+    let files = ["a", "b", "c"].map(|name| folder.path().join(name));
+    for path in &files {
+        write(path, "x")?;
+    }
+    let mut runs = Vec::new();
+    for (own, name) in ["a", "b", "c"].iter().enumerate() {
+        let rule = format!("only.{name}");
+        let policy = Policy::open().rule(deny(&rule).file(&files[own]));
+        let mut batch = Batch::new(&policy)?.shape("waiting").stdin(Stdio::piped());
+        for (at, path) in files.iter().enumerate() {
+            if at == own {
+                batch.denied(attempt("read", &[path]), file(&rule, path, "read"));
+            } else {
+                batch.allowed(
+                    attempt("read", &[path]),
+                    file("defaults.file", path, "read"),
+                );
+            }
+        }
+        runs.push(batch.start()?);
+    }
+    for (running, _) in &mut runs {
+        running.wait_for_output("waiting ")?;
+    }
+    let mut problems = Problems::default();
+    for (running, _) in &mut runs {
+        let mut stdin = running.child.stdin.take().context("no standard input")?;
+        stdin.write_all(b"go\n")?;
+    }
+    for (at, (running, pending)) in runs.into_iter().enumerate() {
+        let finished = running.finish()?;
+        pending.compare(&finished, &mut problems)?;
+        let strange = finished
+            .record
+            .denials()
+            .filter(|line| line.bytes("file.path") != files[at].as_os_str().as_encoded_bytes());
+        problems.equal("denials of other runs on record", strange.count(), 0);
+    }
+    // None of them outlives its run.
+    wait_for("the file to be readable", || File::open(&files[0]).is_ok())?;
+    problems.outcome()
+}

@@ -1,0 +1,29 @@
+//! The scenarios, by what they are about.
+
+mod commands;
+mod files;
+mod life;
+mod load;
+mod membership;
+mod operations;
+mod refusals;
+mod terminal;
+
+use crate::harness::Scenario;
+
+/// All of them, in the order in which they run.
+pub(crate) fn all() -> Vec<&'static Scenario> {
+    [
+        operations::SCENARIOS,
+        membership::SCENARIOS,
+        files::SCENARIOS,
+        load::SCENARIOS,
+        life::SCENARIOS,
+        terminal::SCENARIOS,
+        refusals::SCENARIOS,
+        commands::SCENARIOS,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

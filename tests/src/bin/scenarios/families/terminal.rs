@@ -1,0 +1,159 @@
+//! A run on a terminal.
+
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::{Result, bail};
+use nix::pty::{Winsize, openpty};
+
+use crate::{
+    harness::{Leftovers, Outcome, Policy, Problems, directory, wait_for},
+    scenarios,
+};
+
+scenarios![
+    on_a_terminal_a_command_is_interrupted_as_if_it_ran_alone,
+    a_run_is_stopped_and_continued_by_its_shell,
+];
+
+/// A program on a terminal of its own.
+struct Terminal {
+    keyboard: File,
+    screen: Arc<Mutex<Vec<u8>>>,
+    child: Child,
+}
+
+impl Terminal {
+    fn start(program: &str, arguments: &[&str]) -> Result<Self> {
+        let size = Winsize {
+            ws_row: 33,
+            ws_col: 77,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let pair = openpty(&size, None)?;
+        let end = |descriptor: &OwnedFd| -> Result<Stdio> { Ok(descriptor.try_clone()?.into()) };
+        let child = Command::new("setsid")
+            .args(["--ctty", "--wait", program])
+            .args(arguments)
+            .stdin(end(&pair.slave)?)
+            .stdout(end(&pair.slave)?)
+            .stderr(end(&pair.slave)?)
+            .spawn()?;
+        drop(pair.slave);
+        let keyboard = File::from(pair.master);
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let (mut from, to) = (keyboard.try_clone()?, Arc::clone(&screen));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // The last one to leave the terminal makes reading it an error.
+            while let Ok(read @ 1..) = from.read(&mut bytes) {
+                let mut screen = to.lock().unwrap_or_else(PoisonError::into_inner);
+                screen.extend_from_slice(&bytes[..read]);
+            }
+        });
+        Ok(Self {
+            keyboard,
+            screen,
+            child,
+        })
+    }
+
+    fn shown(&self) -> String {
+        let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&screen).into_owned()
+    }
+
+    fn wait_for(&self, what: &str) -> Result<()> {
+        wait_for(what, || self.shown().contains(what))
+            .or_else(|error| bail!("{error}; the screen shows {:?}", self.shown()))
+    }
+
+    fn types(&mut self, text: &str) -> Result<()> {
+        Ok(self.keyboard.write_all(text.as_bytes())?)
+    }
+
+    fn ends(mut self) -> Result<(i32, String)> {
+        let mut status = None;
+        wait_for("the terminal's program to end", || {
+            status = self.child.try_wait().ok().flatten();
+            status.is_some()
+        })
+        .or_else(|error| {
+            let _ = self.child.kill();
+            bail!("{error}; the screen shows {:?}", self.shown())
+        })?;
+        let code = status.and_then(|status| status.code()).unwrap_or(-1);
+        Ok((code, self.shown()))
+    }
+}
+
+fn policy(folder: &Path) -> Result<String> {
+    let policy = folder.join("policy.rego");
+    Policy::open().write(&policy)?;
+    Ok(policy.display().to_string())
+}
+
+fn on_a_terminal_a_command_is_interrupted_as_if_it_ran_alone() -> Result<Outcome> {
+    let folder = directory()?;
+    let policy = policy(folder.path())?;
+    let record = folder.path().join("record.jsonl").display().to_string();
+    let before = Leftovers::now()?;
+    let script = "tty >/dev/null && stty size && echo ready; sleep 1000; echo not reached";
+    let alone = ["-c", script];
+    let with = [
+        "run", "--quiet", "--policy", &policy, "--record", &record, "--", "bash", "-c", script,
+    ];
+    let opensafe = std::env::var("OPENSAFE").unwrap_or_else(|_| "opensafe".into());
+    let mut ended = Vec::new();
+    for (program, arguments) in [("bash", &alone[..]), (&opensafe, &with[..])] {
+        let mut terminal = Terminal::start(program, arguments)?;
+        terminal.wait_for("ready")?;
+        terminal.types("\x03")?;
+        ended.push(terminal.ends()?);
+    }
+    let mut problems = Problems::default();
+    problems.check(ended[0].1.contains("33 77"), || {
+        format!("no terminal alone: {ended:?}")
+    });
+    problems.equal("the end with opensafe", &ended[1], &ended[0]);
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}
+
+fn a_run_is_stopped_and_continued_by_its_shell() -> Result<Outcome> {
+    let folder = directory()?;
+    let policy = policy(folder.path())?;
+    let record = folder.path().join("record.jsonl").display().to_string();
+    let mut shell = Terminal::start("bash", &["--norc", "--noprofile", "-i"])?;
+    shell.types(&format!(
+        "PS1='> '; stty -echo; opensafe run --policy {policy} --record {record} -- sh -c 'echo rea''dy; cat; exit 5'\n"
+    ))?;
+    shell.wait_for("ready")?;
+    shell.types("first\n")?;
+    shell.wait_for("first")?;
+    shell.types("\x1a")?;
+    shell.wait_for("Stopped")?;
+    shell.types("echo in the sh''ell\n")?;
+    shell.wait_for("in the shell")?;
+    shell.types("fg\n")?;
+    shell.types("second\n")?;
+    shell.wait_for("second")?;
+    shell.types("\x04")?;
+    shell.wait_for("cgroup removed")?;
+    shell.types("echo status=$?\n")?;
+    shell.wait_for("status=5")?;
+    shell.types("exit 0\n")?;
+    let (status, shown) = shell.ends()?;
+    let mut problems = Problems::default();
+    problems.check(status == 0, || {
+        format!("the shell ended with {status}: {shown}")
+    });
+    problems.outcome()
+}

@@ -1,0 +1,100 @@
+//! Attempts by io_uring, which makes system calls without making them.
+
+use std::{
+    ffi::CString,
+    io,
+    mem::zeroed,
+    net::SocketAddr,
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+};
+
+use io_uring::{IoUring, opcode, squeue::Entry, types::Fd};
+use nix::{
+    libc,
+    sys::socket::{AddressFamily, SockFlag, SockType, SockaddrLike as _, SockaddrStorage, socket},
+};
+
+use super::{Verb, argument};
+
+/// Verbs by io_uring.
+pub(super) const VERBS: &[(&str, Verb)] = &[
+    ("ring-read", |a| {
+        let path = CString::new(argument(a, 0)?.as_bytes())?;
+        let entry = opcode::OpenAt::new(Fd(libc::AT_FDCWD), path.as_ptr()).flags(libc::O_RDONLY);
+        let descriptor = submit(&entry.build())?;
+        close(descriptor);
+        Ok(())
+    }),
+    ("ring-tcp", |a| {
+        let address: SocketAddr = argument(a, 0)?
+            .to_string_lossy()
+            .parse()
+            .map_err(io::Error::other)?;
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::Inet,
+            SocketAddr::V6(_) => AddressFamily::Inet6,
+        };
+        let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        let address = SockaddrStorage::from(address);
+        let entry = opcode::Connect::new(Fd(socket.as_raw_fd()), address.as_ptr(), address.len());
+        submit(&entry.build()).map(drop)
+    }),
+    ("ring-udp-send", |a| {
+        let address: SocketAddr = argument(a, 0)?
+            .to_string_lossy()
+            .parse()
+            .map_err(io::Error::other)?;
+        let socket = std::net::UdpSocket::bind(match address {
+            SocketAddr::V4(_) => "0.0.0.0:0",
+            SocketAddr::V6(_) => "[::]:0",
+        })?;
+        let address = SockaddrStorage::from(address);
+        let mut vector = libc::iovec {
+            iov_base: c"x".as_ptr().cast_mut().cast(),
+            iov_len: 1,
+        };
+        let mut message = message();
+        message.msg_name = address.as_ptr().cast_mut().cast();
+        message.msg_namelen = address.len();
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        let entry = opcode::SendMsg::new(Fd(socket.as_raw_fd()), &raw const message);
+        submit(&entry.build()).map(drop)
+    }),
+    ("ring-unlink", |a| {
+        let path = CString::new(argument(a, 0)?.as_bytes())?;
+        submit(&opcode::UnlinkAt::new(Fd(libc::AT_FDCWD), path.as_ptr()).build()).map(drop)
+    }),
+];
+
+#[allow(unsafe_code, reason = "the C structure has private padding")]
+fn message() -> libc::msghdr {
+    // SAFETY: a structure of integers and pointers, for which zeros are a value.
+    unsafe { zeroed() }
+}
+
+#[allow(unsafe_code, reason = "only the caller knows what an entry points to")]
+fn submit(entry: &Entry) -> io::Result<i32> {
+    let mut ring = IoUring::new(1)?;
+    // SAFETY: what the entries above point to lives in their functions, which wait here for the end of the operation.
+    unsafe { ring.submission().push(entry) }.map_err(io::Error::other)?;
+    ring.submit_and_wait(1)?;
+    let result = ring
+        .completion()
+        .next()
+        .map_or(-libc::EIO, |done| done.result());
+    if result < 0 {
+        Err(io::Error::from_raw_os_error(-result))
+    } else {
+        Ok(result)
+    }
+}
+
+#[allow(unsafe_code, reason = "the kernel returned a number")]
+fn close(descriptor: i32) {
+    // SAFETY: the kernel has just made it for us, and nobody else knows it.
+    drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+}

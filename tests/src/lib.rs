@@ -1,1 +1,0 @@
-//! Drives the built `opensafe` from outside: scenarios in a guest kernel.

@@ -319,8 +319,8 @@ pub struct Touched {
     pub denials: u64,
 }
 
-/// What went other than it should in the kernel, how often. Nothing of it let anything pass: each has its
-/// verdict, and this is where it shows.
+/// What went other than it should in the kernel, how often. Where something could not be decided, the
+/// verdict for that held; this is where it shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
     /// Objects whose path could not be walked (detached, or over 4,096 bytes): the verdict for the
@@ -334,18 +334,26 @@ pub struct Trouble {
     pub cgroups_unarmed: u64,
     /// Processes in the sandbox's cgroup that could not be marked; the cgroup holds them.
     pub marks_failed: u64,
+    /// Tasks that had left the cgroup and were still there when the run ended. From then on they are
+    /// not confined.
+    pub outlived: u64,
 }
 
 impl Trouble {
     /// Every count with its name in records and what it means in few words.
     #[must_use]
-    pub const fn all(&self) -> [(&'static str, u64, &'static str); 5] {
+    pub const fn all(&self) -> [(&'static str, u64, &'static str); 6] {
         [
             ("no_path", self.no_path, "without a path"),
             ("no_scratch", self.no_scratch, "without scratch memory"),
             ("forks_refused", self.forks_refused, "forks refused"),
             ("cgroups_unarmed", self.cgroups_unarmed, "cgroups not armed"),
             ("marks_failed", self.marks_failed, "processes not marked"),
+            (
+                "outlived",
+                self.outlived,
+                "tasks left the cgroup and outlived the run",
+            ),
         ]
     }
 }

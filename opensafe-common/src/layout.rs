@@ -25,6 +25,9 @@ macro_rules! offsets {
 
 offsets! {
     task_cgroups = "task_struct.cgroups",
+    task_cred = "task_struct.cred",
+    task_real_cred = "task_struct.real_cred",
+    task_io_uring = "task_struct.io_uring",
     task_pid = "task_struct.pid",
     task_tgid = "task_struct.tgid",
     task_real_parent = "task_struct.real_parent",
@@ -77,8 +80,13 @@ offsets! {
 impl Offsets {
     /// Fields without which the programs do: 0 where a kernel lacks them. The registers are those of
     /// x86-64; elsewhere the name as asked is not on record.
-    pub const OPTIONAL: &'static [&'static str] =
-        &["pt_regs.orig_ax", "pt_regs.di", "pt_regs.si", "pt_regs.cs"];
+    pub const OPTIONAL: &'static [&'static str] = &[
+        "task_struct.io_uring",
+        "pt_regs.orig_ax",
+        "pt_regs.di",
+        "pt_regs.si",
+        "pt_regs.cs",
+    ];
 }
 
 /// What the agent tells the programs besides offsets.

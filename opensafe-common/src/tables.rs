@@ -102,6 +102,11 @@ impl SuperblockKey {
     pub const BY_DEVICE: u32 = 0;
     /// `id` is a file-system magic number (linux/magic.h).
     pub const BY_MAGIC: u32 = 1;
+    /// `id` is the device number of a tmpfs. Kept apart: such numbers are given out again, and what a
+    /// tmpfs was called must not become the name of an overlay.
+    pub const BY_TMPFS_DEVICE: u32 = 2;
+    /// `TMPFS_MAGIC` of linux/magic.h.
+    pub const TMPFS_MAGIC: u64 = 0x0102_1994;
 }
 
 /// Key of the address map, after its prefix length in bits: policy (32 bits), address (128 bits).

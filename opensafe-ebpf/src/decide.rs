@@ -5,14 +5,14 @@
 
 use aya_ebpf::maps::lpm_trie::Key;
 use opensafe_common::{
-    tables::{NetKey, PortKey, transport},
+    tables::{NetKey, Policy, PortKey, transport},
     verdict::{Access, Verdict, Word},
 };
 
 use crate::{
     actor::Actor,
     kernel::Dentry,
-    maps::{NETS, PORTS},
+    maps::{NETS, POLICIES, PORTS},
     path,
 };
 
@@ -72,15 +72,23 @@ pub fn at_path_by_rules(actor: &Actor, dentry: Dentry, access: Access) -> Decisi
     with_default(actor, word, access, Word::NONE)
 }
 
-/// As [`at_path`], where a rule speaks or there is no name: allowed. The other half of
-/// [`at_path_by_rules`].
+/// The kinds of access that are denied at `old` and not at `new`. A function that the verifier checks
+/// once; see [`crate::path`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn gained(policy_index: u32, old: u64, new: u64) -> u64 {
+    let Some(policy) = POLICIES.get(policy_index) else { return 0 };
+    let there = denied(policy, path::word(policy_index, Dentry(old)));
+    let here = denied(policy, path::word(policy_index, Dentry(new)));
+    u64::from(there & !here)
+}
+
 #[inline(always)]
-pub fn at_path_by_default(actor: &Actor, dentry: Dentry, access: Access) -> Decision {
-    match path::word(actor.policy_index, dentry) {
-        Some(word) if word.flags & Word::NAMED != 0 && !word.speaks_about(access) => {
-            Decision { verdict: actor.policy.default.verdict(access), nameless: false }
-        }
-        _ => Decision { verdict: Verdict::Allow, nameless: false },
+fn denied(policy: &Policy, word: Option<Word>) -> u16 {
+    match word {
+        Some(word) if word.flags & Word::NAMED != 0 => word.or_else(policy.default).deny,
+        Some(word) => word.or_else(policy.nameless).deny,
+        None => policy.nameless.deny,
     }
 }
 

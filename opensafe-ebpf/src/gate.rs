@@ -36,8 +36,6 @@ pub enum By {
     Policy,
     /// Rules only.
     Rules,
-    /// The default only.
-    Default,
 }
 
 /// Runs a hook: lets everyone outside pass, asks `hook` for those inside.
@@ -52,9 +50,30 @@ pub fn gate(hook: impl FnOnce(&Actor) -> i32) -> i32 {
 /// Decides a question about a path, and puts it on record.
 #[inline(always)]
 pub fn path(actor: &Actor, request: &PathRequest) -> i32 {
+    match ask(actor, request) {
+        Answer::Refused => decide::REFUSED,
+        Answer::Silent | Answer::Reported => 0,
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is allowed, and need not be on record.
+    Silent,
+    /// It goes ahead and is on record: it is audited, or denied in observe mode.
+    Reported,
+    /// It is refused.
+    Refused,
+}
+
+/// As [`path`], for who wants to know more than the errno.
+#[inline(always)]
+pub fn ask(actor: &Actor, request: &PathRequest) -> Answer {
     match path_gate(request.dentry.0, request.pack(), actor.pack(), actor.cgroup) {
-        0 => 0,
-        _ => decide::REFUSED,
+        0 => Answer::Silent,
+        1 => Answer::Refused,
+        _ => Answer::Reported,
     }
 }
 
@@ -72,7 +91,8 @@ pub fn withdraw(actor: &Actor) {
     path_report(0, request.pack(), actor.pack(), actor.cgroup, allowed.pack());
 }
 
-/// [`path`], as a function that the verifier checks once; see [`crate::path`]. 1 if refused.
+/// [`path`], as a function that the verifier checks once; see [`crate::path`]. 1 if
+/// refused, 2 if a verdict other than allow goes ahead, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn path_gate(dentry: u64, request: u64, actor: u64, cgroup: u64) -> u64 {
@@ -83,12 +103,28 @@ pub extern "C" fn path_gate(dentry: u64, request: u64, actor: u64, cgroup: u64) 
     let decision = match request.by {
         By::Policy => decide::at_path(actor, request.dentry, request.access),
         By::Rules => decide::at_path_by_rules(actor, request.dentry, request.access),
-        By::Default => decide::at_path_by_default(actor, request.dentry, request.access),
     };
     if decision.verdict as u8 != Verdict::Allow as u8 || is_news(actor, request) {
         path_report(dentry, request.pack(), actor.pack(), cgroup, decision.pack());
     }
-    u64::from(decision.refuses(actor))
+    if decision.refuses(actor) {
+        1
+    } else if decision.verdict as u8 != Verdict::Allow as u8 {
+        2
+    } else {
+        0
+    }
+}
+
+/// Refuses to give what is at `old` the name `new` if the sandbox might do something with it there
+/// that it is denied where it is.
+#[inline(always)]
+pub fn not_laxer(actor: &Actor, old: Dentry, new: Dentry) -> i32 {
+    let gained = Access(decide::gained(actor.policy_index, old.0, new.0) as u16);
+    if gained.is_empty() {
+        return 0;
+    }
+    path(actor, &PathRequest { dentry: old, access: gained, kind: Kind::File, flags: 0, by: By::Policy })
 }
 
 /// Puts a decision about a path on record. A function that the verifier checks once.
@@ -134,8 +170,7 @@ impl PathRequest {
             flags: (packed >> 24) as u8,
             by: match packed >> 32 & 0xff {
                 0 => By::Policy,
-                1 => By::Rules,
-                _ => By::Default,
+                _ => By::Rules,
             },
         }
     }
@@ -203,6 +238,9 @@ fn is_news(actor: &Actor, request: &PathRequest) -> bool {
         return false;
     }
     let Some(inode) = request.dentry.inode() else { return true };
+    if inode.0 == 0 {
+        return true; // it does not exist yet
+    }
     let mm = match Task::current().mm() {
         Some(mm) => mm.0,
         None => return true,
@@ -213,6 +251,8 @@ fn is_news(actor: &Actor, request: &PathRequest) -> bool {
         // An address that is reused has another number or generation.
         object_more: inode.0,
         generation: inode.generation().unwrap_or(0),
+        pid: process(),
+        reserved: 0,
         what: u32::from(request.access.0) | u32::from(actor.policy.generation as u16) << 16,
     })
 }
@@ -226,4 +266,10 @@ pub fn is_first(key: &ReportKey) -> bool {
     }
     let _ = REPORTED.insert(key, &1, 0);
     true
+}
+
+/// Process id of the running task.
+#[inline(always)]
+pub fn process() -> u32 {
+    (aya_ebpf::helpers::bpf_get_current_pid_tgid() >> 32) as u32
 }

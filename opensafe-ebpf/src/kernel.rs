@@ -224,6 +224,28 @@ pub fn current_task_and_cgroup() -> (u64, u64) {
     }
 }
 
+/// Whether the kernel acts with another's credentials for the running task, as overlayfs does with the
+/// mounter's when it copies a file up or lists a directory's layers. A task that uses io_uring could
+/// have brought such credentials about itself (`IORING_REGISTER_PERSONALITY`), so of it this is not
+/// believed.
+#[inline(always)]
+pub fn acts_for_the_kernel() -> bool {
+    let task = current_task() as *const u8;
+    // SAFETY: the running task, whose fields the verifier checks the loads against.
+    let (cred, real_cred) = unsafe {
+        (
+            load(task, constant!(OFFSETS.task_cred)),
+            load(task, constant!(OFFSETS.task_real_cred)),
+        )
+    };
+    if core::ptr::addr_eq(cred, real_cred) {
+        return false;
+    }
+    let uses_io_uring = constant!(OFFSETS.task_io_uring);
+    // A kernel without io_uring has no such field.
+    uses_io_uring == 0 || read::<u64>(Task::current().0 + u64::from(uses_io_uring)) == Some(0)
+}
+
 /// `f_flags` and `f_mode` of the file that is the first argument of an LSM hook, without a helper call.
 #[inline(always)]
 pub fn open_flags_and_mode(ctx: &aya_ebpf::programs::LsmContext) -> (u32, u32) {

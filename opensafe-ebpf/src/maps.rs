@@ -154,6 +154,10 @@ pub struct ReportKey {
     pub generation: u32,
     /// Access and the policy's generation, or protocol and port.
     pub what: u32,
+    /// Process: the next one may get the same `mm_struct`.
+    pub pid: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
 /// Threads with a denial of creation that may turn out void; see the `path_mknod` hook.

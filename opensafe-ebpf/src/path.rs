@@ -407,16 +407,21 @@ fn cell(index: u32) -> Option<u32> {
 /// Where the automata start for a superblock: by its device, else by its type.
 #[inline(always)]
 fn start(policy: u32, superblock: Superblock) -> Option<Start> {
+    let magic = superblock.magic()?;
     let by_device = SuperblockKey {
         policy,
-        by: SuperblockKey::BY_DEVICE,
+        by: if magic == SuperblockKey::TMPFS_MAGIC {
+            SuperblockKey::BY_TMPFS_DEVICE
+        } else {
+            SuperblockKey::BY_DEVICE
+        },
         id: u64::from(superblock.dev()?),
     };
     // SAFETY: the value is copied out; entries of a policy are written before it is in force.
     if let Some(start) = unsafe { SUPERBLOCKS.get(&by_device) } {
         return Some(*start);
     }
-    let by_magic = SuperblockKey { policy, by: SuperblockKey::BY_MAGIC, id: superblock.magic()? };
+    let by_magic = SuperblockKey { policy, by: SuperblockKey::BY_MAGIC, id: magic };
     // SAFETY: as above.
     unsafe { SUPERBLOCKS.get(&by_magic) }.copied()
 }

@@ -108,13 +108,9 @@ impl Enricher {
                 self.wait(thread, event);
             }
             What::ExecGate { decision, .. } if !decision.enforced => self.wait(thread, event),
-            // A thread that runs a program becomes its process's leader.
             What::Exec { .. } => {
-                let gates = self
-                    .waiting
-                    .remove(&event.task.pid)
-                    .map(|waiting| waiting.events);
-                let enriched = self.exec(event, gates.unwrap_or_default());
+                let gates = self.gates_of(event.task.pid, out);
+                let enriched = self.exec(event, gates);
                 out.extend(enriched);
             }
             _ => {
@@ -152,6 +148,39 @@ impl Enricher {
             since: Instant::now(),
         });
         waiting.events.push(event);
+    }
+
+    /// Takes what waits of a process that now runs a program: the programs that passed the gate, by
+    /// whichever of its threads, for the thread that runs a program becomes the leader. What else
+    /// waits of them has no part in it and goes out.
+    fn gates_of(&mut self, pid: Pid, out: &mut Vec<Enriched>) -> Vec<Event> {
+        let of_process = |waiting: &Waiting| {
+            waiting
+                .events
+                .first()
+                .is_some_and(|event| event.task.pid == pid)
+        };
+        let threads: Vec<Pid> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| of_process(waiting))
+            .map(|(thread, _)| *thread)
+            .collect();
+        let mut gates = Vec::new();
+        for thread in threads {
+            let Some(waiting) = self.waiting.remove(&thread) else {
+                continue;
+            };
+            for event in waiting.events {
+                if matches!(event.what, What::ExecGate { .. }) {
+                    gates.push(event);
+                } else {
+                    let enriched = self.enrich(event);
+                    out.extend(enriched);
+                }
+            }
+        }
+        gates
     }
 
     fn release(&mut self, thread: Pid, out: &mut Vec<Enriched>) {
@@ -216,6 +245,10 @@ impl Enricher {
                 return None;
             }
             What::Exit { status } => {
+                // Threads that end together may each be the last one.
+                if !self.processes.is_known(event.task.pid) {
+                    return None;
+                }
                 let process = self.process(&event.task);
                 self.processes.exit(event.task.pid);
                 let signal = status & 0x7f;

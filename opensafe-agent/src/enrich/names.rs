@@ -18,6 +18,7 @@ pub(super) fn names(view: &View, place: &Place) -> Vec<Vec<u8>> {
         .mounts
         .iter()
         .rev()
+        .chain(&view.elsewhere)
         .filter(|mount| {
             mount.dev == place.dev || pseudo.is_some_and(|(fs_type, _)| mount.fs_type == fs_type)
         })

@@ -45,6 +45,11 @@ impl Processes {
             .or_insert_with(|| from_proc(pid).unwrap_or_default())
     }
 
+    /// Whether anything is known of a process yet, or still.
+    pub(super) fn is_known(&self, pid: Pid) -> bool {
+        self.known.contains_key(&pid)
+    }
+
     /// A process made another: the child is what the parent is.
     pub(super) fn fork(&mut self, parent: Pid, child: Pid) {
         let mut known = self.get(parent).clone();

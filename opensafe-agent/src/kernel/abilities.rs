@@ -35,12 +35,11 @@ impl Kernel {
             .filter(needed)
             .filter(|hook| !self.has(hook.program))
             .collect();
+        if !self.lsm_in_effect() {
+            return Operation::none(vec![self.no_lsm()]);
+        }
         if refused.is_empty() {
             return Operation::full(BPF_LSM);
-        }
-        let all = HOOKS.iter().filter(|hook| hook.attach == Attach::Lsm);
-        if all.clone().all(|hook| !self.has(hook.program)) || !self.has("file_open") {
-            return Operation::none(vec![self.no_lsm()]);
         }
         Operation::partial(
             BPF_LSM,
@@ -80,20 +79,23 @@ impl Kernel {
 
     fn no_lsm(&self) -> Missing {
         let words = match self.states.get("file_open") {
-            Some(State::Refused(words)) => words.clone(),
-            _ => "not loaded".to_owned(),
+            Some(State::Refused(words)) => format!("loading is refused ({words})"),
+            _ => "programs load and are never called".to_owned(),
         };
-        let (why, fix) = if listed() {
-            (
-                format!("listed, but loading is refused ({words})"),
+        let (why, fix) = match listed() {
+            Some(true) => (
+                format!("listed, but {words}"),
                 "run on a kernel that lets root load BPF LSM programs (no BPF token, seccomp or \
                  virtualisation limit in the way)",
-            )
-        } else {
-            (
-                format!("not in the kernel's list of LSMs ({words})"),
+            ),
+            Some(false) => (
+                format!("not in the kernel's list of LSMs: {words}"),
                 ENABLE_LSM,
-            )
+            ),
+            None => (
+                format!("{LSM_LIST} cannot be read: {words}"),
+                "mount securityfs: mount -t securityfs none /sys/kernel/security",
+            ),
         };
         Missing {
             what: BPF_LSM.to_owned(),
@@ -105,9 +107,10 @@ impl Kernel {
 
 const ENABLE_LSM: &str = "boot a kernel with bpf in its LSM list, e.g. lsm=…,bpf on the command line; see docs/kernel-support.md";
 
-/// Whether the kernel says that BPF is among its LSMs. Not proof that programs load.
+/// Whether the kernel says that BPF is among its active LSMs; `None` if it cannot be asked. Without
+/// that programs are not called; with it they may still not load.
 #[must_use]
-pub fn listed() -> bool {
-    std::fs::read_to_string(LSM_LIST)
-        .is_ok_and(|list| list.trim().split(',').any(|name| name == "bpf"))
+pub fn listed() -> Option<bool> {
+    let list = std::fs::read_to_string(LSM_LIST).ok()?;
+    Some(list.trim().split(',').any(|name| name == "bpf"))
 }

@@ -1,15 +1,18 @@
 //! Writes a policy's tables into the kernel's maps.
 //!
 //! There is room for two policies. One is in force, the other is written; then the sandbox is
-//! switched to it by one store. What the switch leaves behind is overwritten by the next policy but
-//! one, long after the last program that could still read it has ended.
+//! switched to it by one store. What a switch leaves behind is overwritten by the next policy, after
+//! every program that could still read it has ended.
 
 use aya::{
     Ebpf,
-    maps::lpm_trie::{Key, LpmTrie},
+    maps::{
+        MapData,
+        lpm_trie::{Key, LpmTrie},
+    },
 };
 use opensafe_common::tables::{
-    CHUNK_CELLS, DEAD, DEAD_CELLS, NetKey, Policy, PortKey, Start, SuperblockKey,
+    CHUNK_CELLS, DEAD, DEAD_CELLS, NetKey, Policy, PortKey, SuperblockKey,
 };
 use zerocopy::transmute;
 
@@ -92,34 +95,64 @@ impl Regions {
 /// Writes everything of a policy but the switch to it.
 pub(super) fn write(
     ebpf: &mut Ebpf,
-    regions: &Regions,
+    regions: &mut Regions,
     tables: &Tables,
 ) -> Result<Installed, KernelError> {
     const _: () = assert!(DEAD_CELLS <= CHUNK_CELLS && DEAD == 0);
     let slot = regions.next_slot();
-    remove(ebpf, &regions.leftovers[slot as usize & 1]);
+    wait_for_programs();
+    remove(
+        ebpf,
+        &std::mem::take(&mut regions.leftovers[slot as usize & 1]),
+    );
+    let keys = Leftovers::of(slot, tables);
     let base = regions.base(slot);
+    let written = write_all(ebpf, regions, base, tables, &keys);
+    if written.is_err() {
+        remove(ebpf, &keys);
+    }
+    written.map(|()| Installed {
+        slot,
+        leftovers: keys,
+    })
+}
+
+fn write_all(
+    ebpf: &mut Ebpf,
+    regions: &Regions,
+    base: usize,
+    tables: &Tables,
+    keys: &Leftovers,
+) -> Result<(), KernelError> {
     write_cells(ebpf, regions.room, base, tables)?;
-    let leftovers = Leftovers {
-        superblocks: write_superblocks(ebpf, slot, base, tables)?,
-        nets: write_nets(ebpf, slot, tables)?,
-        ports: write_ports(ebpf, slot, tables)?,
-    };
+    let cells_at = u32::try_from(base).unwrap_or(u32::MAX);
+    write_keys(ebpf, cells_at, tables, keys)?;
     let policy = Policy {
         generation: regions.installed + 1,
         reserved: 0,
         default: tables.default,
         nameless: tables.nameless,
         other_family: tables.other_family,
-        abstract_names: relocate(tables.abstract_names, base),
+        abstract_names: Tables::relocate_start(tables.abstract_names, cells_at),
         classes: tables.classes,
     };
     let bytes: [u8; size_of::<Policy>()] = transmute!(policy);
     let mut policies = array::<[u8; size_of::<Policy>()]>(ebpf, "POLICIES")?;
     policies
-        .set(slot, bytes, 0)
-        .map_err(map_error("POLICIES"))?;
-    Ok(Installed { slot, leftovers })
+        .set(regions.next_slot(), bytes, 0)
+        .map_err(map_error("POLICIES"))
+}
+
+/// Returns once every program that was running has ended, so that none still reads the tables of the
+/// policy before the one in force.
+fn wait_for_programs() {
+    // SAFETY: membarrier(2) takes three integers and touches no memory of ours. Its global form waits
+    // for an RCU grace period, and LSM programs run inside RCU's read side.
+    let waited = unsafe { nix::libc::syscall(nix::libc::SYS_membarrier, 1, 0, 0) };
+    if waited != 0 {
+        // Not in this kernel, or not on CPUs with nohz_full: longer than any program runs.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }
 
 fn remove(ebpf: &mut Ebpf, leftovers: &Leftovers) {
@@ -129,18 +162,12 @@ fn remove(ebpf: &mut Ebpf, leftovers: &Leftovers) {
             let _ = superblocks.remove(key);
         }
     }
-    if let Some(mut nets) = ebpf
-        .map_mut("NETS")
-        .and_then(|map| LpmTrie::<_, NetBytes, u32>::try_from(map).ok())
-    {
+    if let Ok(mut nets) = trie::<NetBytes>(ebpf, "NETS") {
         for (bits, key) in &leftovers.nets {
             let _ = nets.remove(&Key::new(*bits, *key));
         }
     }
-    if let Some(mut ports) = ebpf
-        .map_mut("PORTS")
-        .and_then(|map| LpmTrie::<_, PortBytes, u32>::try_from(map).ok())
-    {
+    if let Ok(mut ports) = trie::<PortBytes>(ebpf, "PORTS") {
         for (bits, key) in &leftovers.ports {
             let _ = ports.remove(&Key::new(*bits, *key));
         }
@@ -171,104 +198,74 @@ fn write_cells(
     Ok(())
 }
 
-fn write_superblocks(
+fn write_keys(
     ebpf: &mut Ebpf,
-    policy: u32,
-    base: usize,
+    cells_at: u32,
     tables: &Tables,
-) -> Result<Vec<SuperblockBytes>, KernelError> {
-    let mut map = hash::<SuperblockBytes, [u8; 8]>(ebpf, "SUPERBLOCKS")?;
-    let mut keys = Vec::with_capacity(tables.superblocks.len());
-    for &(id, start) in &tables.superblocks {
-        let key = match id {
-            SuperblockId::ByDev(dev) => SuperblockKey {
-                policy,
-                by: SuperblockKey::BY_DEVICE,
-                id: u64::from(dev.0),
-            },
-            SuperblockId::ByMagic(magic) => SuperblockKey {
-                policy,
-                by: SuperblockKey::BY_MAGIC,
-                id: magic,
-            },
-        };
-        let key: SuperblockBytes = transmute!(key);
-        let value: [u8; 8] = transmute!(relocate(start, base));
-        map.insert(key, value, 0)
+    keys: &Leftovers,
+) -> Result<(), KernelError> {
+    let mut superblocks = hash::<SuperblockBytes, [u8; 8]>(ebpf, "SUPERBLOCKS")?;
+    for (key, (_, start)) in keys.superblocks.iter().zip(&tables.superblocks) {
+        let value: [u8; 8] = transmute!(Tables::relocate_start(*start, cells_at));
+        superblocks
+            .insert(key, value, 0)
             .map_err(map_error("SUPERBLOCKS"))?;
-        keys.push(key);
     }
-    Ok(keys)
-}
-
-fn write_nets(
-    ebpf: &mut Ebpf,
-    policy: u32,
-    tables: &Tables,
-) -> Result<Vec<(u32, NetBytes)>, KernelError> {
-    let map = ebpf.map_mut("NETS").ok_or(KernelError::Absent("NETS"))?;
-    let mut map: LpmTrie<_, NetBytes, u32> = LpmTrie::try_from(map).map_err(map_error("NETS"))?;
-    let mut keys = Vec::with_capacity(tables.nets.len());
-    for &NetEntry {
-        address,
-        bits,
-        class,
-    } in &tables.nets
-    {
-        let bits = NetKey::FIXED_BITS + u32::from(bits);
-        let key: NetBytes = transmute!(NetKey {
-            policy: policy.to_be_bytes(),
-            address
-        });
-        map.insert(&Key::new(bits, key), class, 0)
+    let mut nets = trie::<NetBytes>(ebpf, "NETS")?;
+    for ((bits, key), entry) in keys.nets.iter().zip(&tables.nets) {
+        nets.insert(&Key::new(*bits, *key), entry.class, 0)
             .map_err(map_error("NETS"))?;
-        keys.push((bits, key));
     }
-    Ok(keys)
-}
-
-fn write_ports(
-    ebpf: &mut Ebpf,
-    policy: u32,
-    tables: &Tables,
-) -> Result<Vec<(u32, PortBytes)>, KernelError> {
-    let map = ebpf.map_mut("PORTS").ok_or(KernelError::Absent("PORTS"))?;
-    let mut map: LpmTrie<_, PortBytes, u32> = LpmTrie::try_from(map).map_err(map_error("PORTS"))?;
-    let mut keys = Vec::with_capacity(tables.ports.len());
-    for &PortEntry {
-        class,
-        transport,
-        port,
-        bits,
-        verdict,
-    } in &tables.ports
-    {
-        let bits = PortKey::FIXED_BITS + u32::from(bits);
-        let key: PortBytes = transmute!(PortKey {
-            policy: policy.to_be_bytes(),
-            class: class.to_be_bytes(),
-            protocol: transport.to_be_bytes(),
-            port: port.to_be_bytes(),
-        });
-        map.insert(&Key::new(bits, key), verdict as u32, 0)
+    let mut ports = trie::<PortBytes>(ebpf, "PORTS")?;
+    for ((bits, key), entry) in keys.ports.iter().zip(&tables.ports) {
+        ports
+            .insert(&Key::new(*bits, *key), entry.verdict as u32, 0)
             .map_err(map_error("PORTS"))?;
-        keys.push((bits, key));
     }
-    Ok(keys)
+    Ok(())
 }
 
-/// The dead state is the same for all policies; every other lies in the policy's place.
-fn relocate(start: Start, base: usize) -> Start {
-    let base = u32::try_from(base).unwrap_or(u32::MAX);
-    let moved = |state: u32| {
-        if state == DEAD {
-            DEAD
-        } else {
-            state.saturating_add(base)
+impl Leftovers {
+    /// The keys of a policy's tables, in the tables' order.
+    fn of(policy: u32, tables: &Tables) -> Self {
+        let superblock = |id| {
+            let (by, id) = match id {
+                SuperblockId::ByDev(dev) => (SuperblockKey::BY_DEVICE, u64::from(dev.0)),
+                SuperblockId::ByTmpfsDev(dev) => (SuperblockKey::BY_TMPFS_DEVICE, u64::from(dev.0)),
+                SuperblockId::ByMagic(magic) => (SuperblockKey::BY_MAGIC, magic),
+            };
+            transmute!(SuperblockKey { policy, by, id })
+        };
+        let policy = policy.to_be_bytes();
+        let net = |&NetEntry { address, bits, .. }: &NetEntry| {
+            let key = transmute!(NetKey { policy, address });
+            (NetKey::FIXED_BITS + u32::from(bits), key)
+        };
+        let port = |entry: &PortEntry| {
+            let key = transmute!(PortKey {
+                policy,
+                class: entry.class.to_be_bytes(),
+                protocol: entry.transport.to_be_bytes(),
+                port: entry.port.to_be_bytes(),
+            });
+            (PortKey::FIXED_BITS + u32::from(entry.bits), key)
+        };
+        Self {
+            superblocks: tables
+                .superblocks
+                .iter()
+                .map(|(id, _)| superblock(*id))
+                .collect(),
+            nets: tables.nets.iter().map(net).collect(),
+            ports: tables.ports.iter().map(port).collect(),
         }
-    };
-    Start {
-        anchored: moved(start.anchored),
-        floating: moved(start.floating),
     }
+}
+
+fn trie<'a, K: aya::Pod>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<LpmTrie<&'a mut MapData, K, u32>, KernelError> {
+    let map = ebpf.map_mut(name).ok_or(KernelError::Absent(name))?;
+    LpmTrie::try_from(map).map_err(map_error(name))
 }

@@ -9,6 +9,7 @@ mod abilities;
 mod btf;
 mod decode;
 mod hooks;
+#[allow(unsafe_code)] // membarrier(2), for which there is no safe wrapper
 mod install;
 mod messages;
 mod reader;
@@ -149,10 +150,11 @@ impl Kernel {
             .load(OBJECT)
             .map_err(|error| KernelError::Object(Box::new(error)))?;
         let mut states = BTreeMap::new();
+        let in_effect = listed() != Some(false);
         for hook in HOOKS {
             // What stands in for the LSM's hooks is loaded where they are missing, or to find out.
             let stand_in = hook.attach == Attach::Cgroup;
-            if stand_in && !sizes.stand_ins && is_loaded(&states, MAIN_HOOK) {
+            if stand_in && !sizes.stand_ins && in_effect && is_loaded(&states, MAIN_HOOK) {
                 continue;
             }
             states.insert(hook.program, load_program(&mut ebpf, hook, &btf));
@@ -183,7 +185,7 @@ impl Kernel {
     /// Writes a policy's tables and puts the sandbox under it, at one instant: whoever asks sees the
     /// policy before or this one, never a mixture. On an error the policy before stays.
     pub fn install(&mut self, tables: &Tables, enforce: bool) -> Result<Generation, KernelError> {
-        let installed = install::write(&mut self.ebpf, &self.regions, tables)?;
+        let installed = install::write(&mut self.ebpf, &mut self.regions, tables)?;
         let sandbox = Sandbox {
             policy: installed.slot,
             enforce: u32::from(enforce),
@@ -215,7 +217,7 @@ impl Kernel {
 
     /// Attaches what was loaded. Where the LSM's hooks are there, the cgroup's are not used.
     pub fn attach(&mut self, cgroup: &impl AsFd) -> Result<(), KernelError> {
-        let lsm = self.has(MAIN_HOOK);
+        let lsm = self.lsm_in_effect();
         for hook in HOOKS {
             let wanted = match hook.attach {
                 Attach::Cgroup => !lsm,
@@ -263,6 +265,21 @@ impl Kernel {
         counters
             .get(&(counter as u32), 0)
             .map_or(0, |values| values.iter().sum())
+    }
+
+    /// Tasks that carry a mark, those outside the sandbox's cgroup included.
+    #[must_use]
+    pub fn marked(&self) -> usize {
+        let tasks = self.ebpf.map("TASKS");
+        let tasks = tasks.and_then(|map| HashMap::<_, u64, u32>::try_from(map).ok());
+        tasks.map_or(0, |tasks| tasks.keys().flatten().count())
+    }
+
+    /// Whether the LSM's programs will be called. A kernel with BPF LSM built in takes and attaches
+    /// them even where `bpf` is not among its active modules, and then never calls them.
+    #[must_use]
+    pub fn lsm_in_effect(&self) -> bool {
+        self.has(MAIN_HOOK) && listed() == Some(true)
     }
 
     /// Whether directory states can be cached on this host.

@@ -1,9 +1,13 @@
 //! A run while its command lives: events go on record, signals are passed on, the view is kept up to date.
 
 use std::{
+    ffi::OsStr,
     fs::File,
-    os::{fd::AsFd, unix::process::ExitStatusExt},
-    path::Path,
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStrExt, process::ExitStatusExt},
+    },
+    path::{Path, PathBuf},
     process::Child,
     sync::Arc,
     time::{Duration, Instant},
@@ -15,7 +19,7 @@ use nix::{
     unistd::Pid as NixPid,
 };
 use opensafe_common::counter::Counter;
-use tokio::{sync::mpsc::UnboundedReceiver, time::MissedTickBehavior};
+use tokio::{runtime::Runtime, sync::mpsc::UnboundedReceiver, time::MissedTickBehavior};
 
 use super::{
     cgroup::Cgroup,
@@ -31,7 +35,7 @@ use crate::{
     run::{Cleanup, Ending, RunEnd, Status, Trouble},
     sink::{Sinks, screen::StandardError},
     tables::{self, Limits},
-    view::{Dev, View},
+    view::{Mount, View},
 };
 
 /// A run while its command lives.
@@ -39,6 +43,8 @@ pub(super) struct Life {
     enforce: bool,
     rules: RuleSet,
     view: View,
+    /// Where the sandbox may leave what it likes: its workspace and temporary directory.
+    writable: Vec<PathBuf>,
     mounts: Option<File>,
     events: Events,
     kernel: Kernel,
@@ -47,6 +53,8 @@ pub(super) struct Life {
     ready: Vec<Enriched>,
 }
 
+/// Mounts in namespaces of the sandbox's own that are given a name at most.
+const MAX_MET: usize = 64;
 /// How often sinks write, losses are noted and the mount table is looked at.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -54,8 +62,8 @@ impl Life {
     /// A run whose command is about to live.
     pub(super) fn new(
         enforce: bool,
-        rules: RuleSet,
-        view: View,
+        (rules, view): (RuleSet, View),
+        writable: Vec<PathBuf>,
         (kernel, events, enricher): (Kernel, Events, Enricher),
         sinks: Sinks<File, StandardError>,
     ) -> Self {
@@ -63,6 +71,7 @@ impl Life {
             enforce,
             rules,
             view,
+            writable,
             mounts: File::open("/proc/self/mountinfo").ok(),
             events,
             kernel,
@@ -75,15 +84,11 @@ impl Life {
     /// Puts events on record until the command has ended.
     pub(super) fn attend(
         &mut self,
+        runtime: &Runtime,
         mut child: Child,
         mut signals: UnboundedReceiver<Received>,
         cgroup: &Cgroup,
-    ) -> Result<Option<Status>, RunError> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(|source| system("start the runtime", source))?;
+    ) -> Result<Status, RunError> {
         runtime.block_on(async {
             let mut tick = tokio::time::interval(TICK);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -104,7 +109,7 @@ impl Life {
                 }
                 match child.try_wait() {
                     Ok(None) => {}
-                    Ok(Some(status)) => return Ok(Some(Status::from_wait(status.into_raw()))),
+                    Ok(Some(status)) => return Ok(Status::from_wait(status.into_raw())),
                     Err(source) => return Err(system("wait for the command", source)),
                 }
             }
@@ -176,27 +181,30 @@ impl Life {
     }
 
     /// A sandboxed process met a superblock that the tables do not know: one that it mounted in a
-    /// namespace of its own. A fresh tmpfs gets the name that it has there; what shows other files
-    /// (an overlay, a disk) stays nameless, or rules could be walked around by mounting.
+    /// namespace of its own. A tmpfs gets the name that it has there if that is below a place where
+    /// the sandbox may leave what it likes anyway; every other name (`/usr/bin`) would be one that it
+    /// chose for itself, and what shows other files (an overlay, a disk) stays nameless, or rules
+    /// could be walked around by mounting.
     fn meet(&mut self, pid: Pid, place: &Place) {
-        const OWN_CONTENT: [&str; 2] = ["tmpfs", "ramfs"];
-        if self.view.mounts.iter().any(|mount| mount.dev == place.dev) {
+        let known = |mount: &Mount| mount.dev == place.dev;
+        let view = &self.view;
+        if view.mounts.iter().chain(&view.elsewhere).any(known) || view.elsewhere.len() >= MAX_MET {
             return;
         }
         let Ok(lines) = mountinfo(Path::new(&format!("/proc/{}/mountinfo", pid.0))) else {
             return;
         };
-        let is_new = |dev: Dev| dev == place.dev;
-        let met: Vec<_> = lines
-            .into_iter()
-            .map(|line| line.mount)
-            .filter(|mount| is_new(mount.dev) && OWN_CONTENT.contains(&mount.fs_type.as_str()))
-            .collect();
+        let own = |mount: &Mount| {
+            let point = Path::new(OsStr::from_bytes(&mount.point));
+            mount.fs_type == "tmpfs" && self.writable.iter().any(|place| point.starts_with(place))
+        };
+        let met = lines.into_iter().map(|line| line.mount);
+        let met: Vec<Mount> = met.filter(|mount| known(mount) && own(mount)).collect();
         if met.is_empty() {
             return;
         }
         let mut view = self.view.clone();
-        view.mounts.splice(0..0, met);
+        view.elsewhere.extend(met);
         self.use_view(view);
     }
 
@@ -206,11 +214,13 @@ impl Life {
         if view == self.view {
             return;
         }
-        let Ok(tables) = tables::compile(&self.rules, &view, Limits::default()) else {
-            return;
+        let tables = match tables::compile(&self.rules, &view, Limits::default()) {
+            Ok(tables) => tables,
+            Err(error) => return self.sinks.notice(&keeps(&error)),
         };
-        let Ok(generation) = self.kernel.install(&tables, self.enforce) else {
-            return;
+        let generation = match self.kernel.install(&tables, self.enforce) {
+            Ok(generation) => generation,
+            Err(error) => return self.sinks.notice(&keeps(&error)),
         };
         let policy = InForce {
             rules: Arc::new(self.rules.clone()),
@@ -234,6 +244,19 @@ impl Life {
         }
     }
 
+    /// Tasks that are still marked although the cgroup is gone: they had left it. A dead task's mark
+    /// goes with its memory, a grace period after it, so this waits a little.
+    fn outlived(&self) -> u64 {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        loop {
+            let marked = self.kernel.marked();
+            if marked == 0 || Instant::now() >= deadline {
+                return u64::try_from(marked).unwrap_or(u64::MAX);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Everything is gone from the cgroup: puts the rest on record, and the end.
     pub(super) fn end(
         mut self,
@@ -241,6 +264,7 @@ impl Life {
         duration: Duration,
         cleanup: Cleanup,
     ) -> RunEnd {
+        let escaped = self.outlived();
         self.events.finish();
         self.drain();
         let mut ready = std::mem::take(&mut self.ready);
@@ -253,6 +277,7 @@ impl Life {
             forks_refused: self.kernel.count(Counter::ForksRefused),
             cgroups_unarmed: self.kernel.count(Counter::CgroupsUnarmed),
             marks_failed: self.kernel.count(Counter::MarksFailed),
+            outlived: escaped,
         };
         self.sinks.end(Ending {
             time: UnixNano::now(),
@@ -263,6 +288,12 @@ impl Life {
             cleanup,
         })
     }
+}
+
+fn keeps(error: &dyn std::fmt::Display) -> String {
+    format!(
+        "the mounts changed, and the rules could not be carried over to what is new: {error}; it has no name until they can"
+    )
 }
 
 /// Acts on a signal; see [`super::signals`].

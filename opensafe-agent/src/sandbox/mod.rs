@@ -1,8 +1,8 @@
 //! The life of a sandbox: its cgroup, its view, its first process, and what is left to do at the end.
 //!
-//! [`run::main`] is `opensafe run`; the other modules are its steps, in the order in which they
-//! happen: [`user`] whom it runs as, [`cgroup`] where, [`view`] what it sees, [`stage`] how its first
-//! process comes to life inside, [`signals`] who may interrupt it.
+//! [`run::run`] is `opensafe run`; the other modules are its steps: [`command`] what runs, [`cgroup`]
+//! where, [`view`] what it sees, [`stage`] how its first process comes to life inside, [`signals`] who
+//! may interrupt it.
 
 pub mod canary;
 pub mod cgroup;

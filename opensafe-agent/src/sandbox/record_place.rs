@@ -33,7 +33,7 @@ impl RecordPlace {
         let invoker = Invoker::current();
         let (path, existing) = match named {
             Some(path) => (directory.join(path), Existing::Replace),
-            None => (invoker.record(id), Existing::Refuse),
+            None => (directory.join(invoker.record(id)), Existing::Refuse),
         };
         Self {
             path,

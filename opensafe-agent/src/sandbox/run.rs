@@ -89,6 +89,7 @@ struct Prepared {
     account: Account,
     agent: String,
     workspace: PathBuf,
+    tmp: PathBuf,
     directory: PathBuf,
     host: HostInfo,
     record: RecordPlace,
@@ -170,6 +171,7 @@ impl Prepared {
             account,
             agent,
             workspace,
+            tmp,
             directory,
             host,
             rules,
@@ -258,20 +260,36 @@ impl Armed {
                 return Err(system("take signals", source));
             }
         };
+        let runtime = match tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+        {
+            Ok(runtime) => runtime,
+            Err(source) => {
+                waiting.abandon();
+                return Err(system("start the runtime", source));
+            }
+        };
         let began = Instant::now();
         let sinks = Sinks::start(start.clone(), record, show(&start));
         let mut life = Life::new(
             request.mode == Mode::Enforce,
-            prepared.rules,
-            prepared.view,
+            (prepared.rules, prepared.view),
+            vec![prepared.workspace, prepared.tmp],
             (kernel, events, enricher),
             sinks,
         );
-        let (status, failure) = match waiting.release() {
-            Ok(child) => (life.attend(child, signals, &cgroup)?, None),
+        // Declared after what enforces, so that whatever happens it is dropped before: nothing in the
+        // cgroup lives on when the programs go.
+        let cgroup = cgroup;
+        let (attended, failure) = match waiting.release() {
+            Ok(child) => (
+                life.attend(&runtime, child, signals, &cgroup).map(Some),
+                None,
+            ),
             Err(mut failed) => {
                 let _ = failed.child.wait();
-                (None, Some(failed.into_error(prepared.program)))
+                (Ok(None), Some(failed.into_error(prepared.program)))
             }
         };
         let duration = began.elapsed();
@@ -285,10 +303,11 @@ impl Armed {
                 cgroup_left: Some(error.to_string()),
             },
         };
+        let status = attended.as_ref().ok().copied().flatten();
         let end = life.end(status, duration, cleanup);
         match failure {
             Some(error) => Err(error.into()),
-            None => Ok(end),
+            None => attended.map(|_| end),
         }
     }
 

@@ -70,6 +70,15 @@ impl Signals {
         })
     }
 
+    /// Undoes [`Signals::block`] for a process that inherited it.
+    pub fn unblock() -> nix::Result<()> {
+        let mut set = SigSet::empty();
+        for signal in TAKEN {
+            set.add(signal);
+        }
+        set.thread_unblock()
+    }
+
     /// A signal that is already there.
     pub fn pending(&self) -> Option<Received> {
         let info = self.source.read_signal().ok()??;

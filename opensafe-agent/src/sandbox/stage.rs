@@ -23,7 +23,7 @@ use nix::{
     unistd::{Gid, Pid, Uid, pipe2, setgid, setgroups, setuid},
 };
 
-use super::command::CommandError;
+use super::{command::CommandError, signals::Signals};
 
 /// What the waiting process is to become.
 #[derive(Clone, Debug)]
@@ -224,10 +224,18 @@ impl<'a> Stage<'a> {
         {
             return ("become the user", errno.into());
         }
+        if let Err(errno) = Signals::unblock() {
+            return ("let signals through", errno.into());
+        }
+        let opensafe = nix::unistd::getppid();
         // If opensafe is killed, nobody would know of the command any more. Cleared by the kernel
         // when a set-user-ID program runs.
         if let Err(errno) = prctl::set_pdeathsig(Signal::SIGKILL) {
             return ("tie itself to opensafe", errno.into());
+        }
+        if nix::unistd::getppid() != opensafe {
+            // It was killed just before.
+            return ("tie itself to opensafe", io::ErrorKind::NotFound.into());
         }
         let mut command = Command::new(self.program);
         if let Some((name, rest)) = self.argv.split_first() {

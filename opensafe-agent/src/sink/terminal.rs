@@ -396,11 +396,7 @@ fn summary(run: &RunStart, end: &RunEnd, record: &Path, home: &Path) -> String {
         .map(|(_, count, words)| format!("{count} {words}"))
         .collect();
     if !trouble.is_empty() {
-        let _ = writeln!(
-            text,
-            "          decided as nameless, or refused: {}",
-            trouble.join(" · ")
-        );
+        let _ = writeln!(text, "          trouble: {}", trouble.join(" · "));
     }
     if attempts > 0 {
         let _ = writeln!(text, "          why: opensafe events {} --denied", run.id);

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::view::{Dev, View};
+use crate::view::{Dev, Mount, View};
 
 /// How the kernel tells a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SuperblockId {
     /// By its device number.
     ByDev(Dev),
+    /// A tmpfs, by its device number.
+    ByTmpfsDev(Dev),
     /// By its type's magic number: pseudo-filesystems, of which there may be many with one content.
     ByMagic(u64),
 }
@@ -89,21 +91,21 @@ const NAMELESS: &[(&str, u64)] = &[
 /// Every superblock that can be told, with the names it has; in the order of their ids.
 pub(super) fn named(view: &View) -> BTreeMap<SuperblockId, Vec<Name>> {
     let mut named: BTreeMap<SuperblockId, Vec<Name>> = BTreeMap::new();
-    for (at, mount) in view.mounts.iter().enumerate() {
-        let hidden = view.mounts[at + 1..]
+    let seen = view.mounts.iter().enumerate().filter(|(at, mount)| {
+        let mut later = view.mounts[at + 1..].iter();
+        !later.any(|later| trim(&later.point) == trim(&mount.point))
+    });
+    for mount in seen.map(|(_, mount)| mount).chain(&view.elsewhere) {
+        if NAMELESS
             .iter()
-            .any(|later| trim(&later.point) == trim(&mount.point));
-        if hidden
-            || NAMELESS
-                .iter()
-                .any(|(fs_type, _)| *fs_type == mount.fs_type)
+            .any(|(fs_type, _)| *fs_type == mount.fs_type)
         {
             continue;
         }
         let id = PSEUDO
             .iter()
             .find(|pseudo| pseudo.fs_type == mount.fs_type)
-            .map_or(SuperblockId::ByDev(mount.dev), |pseudo| {
+            .map_or(by_device(mount), |pseudo| {
                 SuperblockId::ByMagic(pseudo.magic)
             });
         named.entry(id).or_default().push(Name {
@@ -135,7 +137,15 @@ pub(super) fn nameless(view: &View) -> impl Iterator<Item = SuperblockId> {
     let by_type = NAMELESS
         .iter()
         .map(|(_, magic)| SuperblockId::ByMagic(*magic));
-    by_type.chain(view.memfd_dev.map(SuperblockId::ByDev))
+    by_type.chain(view.memfd_dev.map(SuperblockId::ByTmpfsDev))
+}
+
+/// `devtmpfs` is a tmpfs to the kernel (drivers/base/devtmpfs.c).
+fn by_device(mount: &Mount) -> SuperblockId {
+    match mount.fs_type.as_str() {
+        "tmpfs" | "devtmpfs" => SuperblockId::ByTmpfsDev(mount.dev),
+        _ => SuperblockId::ByDev(mount.dev),
+    }
 }
 
 fn trim(path: &[u8]) -> &[u8] {

@@ -3,31 +3,29 @@
 use aya_ebpf::programs::{LsmContext, RawTracePointContext};
 use opensafe_common::{
     event::{FileBody, Kind},
-    verdict::{Access, Verdict},
+    verdict::Access,
 };
 
 use crate::{
-    actor::Actor,
+    actor::{Actor, SandboxId, mark},
     decide,
     emit::{Requested, emit, file_body},
     gate::{By, PathRequest, path, report},
-    kernel::{Bprm, Task},
+    kernel::{Bprm, Dentry, Task, argument},
 };
 
 /// `bprm_check_security(bprm)`: once for the program, once more for each interpreter that its first
 /// line names; not for an ELF interpreter. Rules were applied when the file was opened; here is known
-/// that it is a program, so the default for programs is.
+/// that it is a program, so the default for programs is too. Asked anew, not remembered: the file may
+/// have been renamed in between.
 #[inline(always)]
 pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
-    if actor.policy.default.verdict(Access::EXEC) as u8 == Verdict::Allow as u8 {
-        return 0;
-    }
-    let Some(dentry) = Bprm(ctx.arg::<u64>(0)).file().and_then(|file| file.dentry()) else {
-        return 0;
-    };
+    let dentry = Bprm(argument(ctx, 0)).file().and_then(|file| file.dentry());
+    // Without a dentry it has no place: dentry 0 gets the verdict for the nameless.
+    let dentry = dentry.unwrap_or(Dentry(0));
     path(
         actor,
-        &PathRequest { dentry, access: Access::EXEC, kind: Kind::ExecGate, flags: 0, by: By::Default },
+        &PathRequest { dentry, access: Access::EXEC, kind: Kind::ExecGate, flags: 0, by: By::Policy },
     )
 }
 
@@ -36,6 +34,8 @@ pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
 pub fn done(actor: &Actor, ctx: &RawTracePointContext) {
     let bprm = Bprm(ctx.arg::<u64>(2));
     let Some(dentry) = bprm.file().and_then(|file| file.dentry()) else { return };
+    // Exactly, not by the filter: a process that was moved in may be moved out again.
+    let _ = mark(Task::current(), SandboxId(actor.sandbox));
     let decision = decide::at_path(actor, dentry, Access::EXEC);
     let requested = match bprm.filename() {
         Some(address) => Requested::Kernel(address),

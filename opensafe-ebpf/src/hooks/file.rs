@@ -8,8 +8,9 @@ use opensafe_common::{
 
 use crate::{
     actor::Actor,
-    gate::{By, PathRequest, path, withdraw},
-    kernel::{Dentry, File, Path, argument, open_flags_and_mode},
+    decide::REFUSED,
+    gate::{Answer, By, PathRequest, ask, not_laxer, path, withdraw},
+    kernel::{Dentry, File, Path, acts_for_the_kernel, argument, open_flags_and_mode},
     maps::TENTATIVE,
 };
 
@@ -31,8 +32,9 @@ const S_IFREG: u32 = 0o100_000;
 #[inline(always)]
 pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
     let (flags, mode) = open_flags_and_mode(ctx);
-    // The file below an overlay's, or its work file: the overlay's own open was decided.
-    if mode & FMODE_NOACCOUNT != 0 {
+    // The file below an overlay's, or its work file; the layers of a directory, and what is copied up:
+    // the overlay's own open was decided.
+    if mode & FMODE_NOACCOUNT != 0 || flags & O_CREAT == 0 && acts_for_the_kernel() {
         return 0;
     }
     let Some(dentry) = File(ctx.arg::<u64>(0)).dentry() else { return on_unreadable(actor) };
@@ -59,14 +61,13 @@ pub fn mknod(actor: &Actor, ctx: &LsmContext) -> i32 {
     let dentry = Dentry(argument(ctx, 1));
     let regular = matches!(ctx.arg::<u32>(2) & S_IFMT, 0 | S_IFREG);
     let flags = if regular { flag::TENTATIVE } else { 0 };
-    let errno = path(
-        actor,
-        &PathRequest { dentry, access: Access::CREATE, kind: Kind::File, flags, by: By::Policy },
-    );
-    if errno != 0 && regular {
+    let request =
+        PathRequest { dentry, access: Access::CREATE, kind: Kind::File, flags, by: By::Policy };
+    let answer = ask(actor, &request);
+    if answer != Answer::Silent && regular {
         let _ = TENTATIVE.insert(&thread(), &dentry.0, 0);
     }
-    errno
+    if answer == Answer::Refused { REFUSED } else { 0 }
 }
 
 /// `path_mkdir(dir, dentry, mode)`, `path_symlink(dir, dentry, old_name)`: a name for something new.
@@ -81,27 +82,38 @@ pub fn remove(actor: &Actor, ctx: &LsmContext) -> i32 {
     change(actor, Dentry(argument(ctx, 1)), Access::WRITE)
 }
 
-/// `path_link(old_dentry, new_dir, new_dentry)`: the file gets a name under which other rules hold,
-/// so it takes the right to all that could be done there.
+/// `path_link(old_dentry, new_dir, new_dentry)`: one more name, which must not allow more.
 #[inline(always)]
 pub fn link(actor: &Actor, ctx: &LsmContext) -> i32 {
     let (old, new) = (Dentry(argument(ctx, 0)), Dentry(argument(ctx, 2)));
-    match change(actor, old, Access::READ.union(Access::WRITE)) {
+    match not_laxer(actor, old, new) {
         0 => change(actor, new, Access::CREATE),
         errno => errno,
     }
 }
 
-/// `path_rename(old_dir, old_dentry, new_dir, new_dentry, …)`: takes one name away and gives one.
+/// `path_rename(old_dir, old_dentry, new_dir, new_dentry, flags)`: takes one name away and gives one,
+/// which must not allow more; an exchange does so both ways (called once for it since Linux 5.19).
 #[inline(always)]
 pub fn rename(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // include/uapi/linux/fs.h
+    const RENAME_EXCHANGE: u64 = 1 << 1;
     let (old, new) = (Dentry(argument(ctx, 1)), Dentry(argument(ctx, 3)));
+    let exchange = argument(ctx, 4) & RENAME_EXCHANGE != 0;
     let replaces = matches!(new.inode(), Some(inode) if inode.0 != 0);
-    let access = if replaces { Access::CREATE.union(Access::WRITE) } else { Access::CREATE };
-    match change(actor, old, Access::READ.union(Access::WRITE)) {
-        0 => change(actor, new, access),
-        errno => errno,
+    let at_new = if replaces { Access::CREATE.union(Access::WRITE) } else { Access::CREATE };
+    let at_old = if exchange { Access::CREATE.union(Access::WRITE) } else { Access::WRITE };
+    let mut errno = not_laxer(actor, old, new);
+    if errno == 0 && exchange {
+        errno = not_laxer(actor, new, old);
     }
+    if errno == 0 {
+        errno = change(actor, old, at_old);
+    }
+    if errno == 0 {
+        errno = change(actor, new, at_new);
+    }
+    errno
 }
 
 /// `path_truncate(path)`: truncate(2); on 6.1 also ftruncate(2).

@@ -12,7 +12,7 @@ use crate::{
     actor::Actor,
     decide::{self, Decision},
     emit::{Requested, file_body},
-    gate::{is_first, peer},
+    gate::{is_first, peer, process},
     kernel::{MessageHeader, Sock, Socket, Task},
     maps::ReportKey,
 };
@@ -198,5 +198,5 @@ fn is_news(actor: &Actor, decision: Decision, object: u64, object_more: u64, wha
     }
     let Some(mm) = Task::current().mm() else { return true };
     let _ = actor;
-    is_first(&ReportKey { mm: mm.0, object, object_more, generation: 0, what })
+    is_first(&ReportKey { mm: mm.0, object, object_more, generation: 0, what, pid: process(), reserved: 0 })
 }

@@ -3,13 +3,17 @@
 //! A task is sandboxed if its cgroup is armed or it carries a mark. Both are asked each time: the
 //! mark survives a move to another cgroup, the cgroup covers who is moved or cloned into it.
 
-use opensafe_common::{counter::Counter, tables::{Policy, Sandbox}};
+use opensafe_common::{
+    counter::Counter,
+    tables::{Policy, Sandbox},
+};
 
 use crate::{
     atomic::Cell,
     kernel::{Task, current_task_and_cgroup},
     maps::{
-        CGROUP_BITS, CGROUP_WORDS, CGROUPS, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS, TASKS, count,
+        CGROUP_BITS, CGROUP_WORDS, CGROUPS, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS, TASKS,
+        count,
     },
 };
 
@@ -126,7 +130,9 @@ pub fn marked(task: Task) -> Option<SandboxId> {
 #[inline(always)]
 pub fn mark(task: Task, sandbox: SandboxId) -> Result<(), ()> {
     // The filter first: whoever finds the mark must not be turned away by the filter.
-    let Some(slot) = filter_slot(task.0) else { return Err(()) };
+    let Some(slot) = filter_slot(task.0) else {
+        return Err(());
+    };
     slot.add(1);
     // BPF_NOEXIST (1): a second mark must not count twice.
     if TASKS.insert(&task.0, &sandbox.0, 1).is_ok() {
@@ -157,7 +163,9 @@ pub fn unmark(task: Task) {
 /// Arms a cgroup.
 #[inline(always)]
 pub fn arm(cgroup: u64, sandbox: SandboxId) -> Result<(), ()> {
-    let Some(word) = CGROUP_BITS.get_ptr_mut(bit_word(cgroup)) else { return Err(()) };
+    let Some(word) = CGROUP_BITS.get_ptr_mut(bit_word(cgroup)) else {
+        return Err(());
+    };
     // SAFETY: a map value, aligned; only ever changed atomically.
     unsafe { Cell::at(word) }.or(1 << (cgroup & 63));
     CGROUPS.insert(&cgroup, &sandbox.0, 0).map_err(|_| ())

@@ -26,14 +26,18 @@ impl Cell {
     #[inline(always)]
     pub fn add(self, value: u64) {
         // SAFETY: a live, aligned cell by the promise at `at`.
-        unsafe { asm!("lock *(u64 *)({cell} + 0) += {value}", cell = in(reg) self.0, value = in(reg) value) };
+        unsafe {
+            asm!("lock *(u64 *)({cell} + 0) += {value}", cell = in(reg) self.0, value = in(reg) value)
+        };
     }
 
     /// Sets bits.
     #[inline(always)]
     pub fn or(self, bits: u64) {
         // SAFETY: as above.
-        unsafe { asm!("lock *(u64 *)({cell} + 0) |= {bits}", cell = in(reg) self.0, bits = in(reg) bits) };
+        unsafe {
+            asm!("lock *(u64 *)({cell} + 0) |= {bits}", cell = in(reg) self.0, bits = in(reg) bits)
+        };
     }
 
     /// Puts `new` in place of 0; says whether it was 0.
@@ -52,7 +56,9 @@ impl Cell {
     pub fn clear(self) {
         let mut value: u64 = 0;
         // SAFETY: as above.
-        unsafe { asm!("{value} = xchg_64({cell} + 0, {value})", cell = in(reg) self.0, value = inout(reg) value) };
+        unsafe {
+            asm!("{value} = xchg_64({cell} + 0, {value})", cell = in(reg) self.0, value = inout(reg) value)
+        };
         let _ = value;
     }
 }

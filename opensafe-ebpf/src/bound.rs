@@ -13,3 +13,19 @@ pub fn masked<const MASK: i32>(value: u64) -> usize {
     unsafe { asm!("{value} &= {mask}", value = inout(reg) value, mask = const MASK) };
     value as usize
 }
+
+/// Zeroed bytes on the stack. `[0; N]` becomes a call that writes byte by byte on this target; these
+/// are `WORDS` stores.
+#[inline(always)]
+pub fn zeroed<const WORDS: usize>() -> [u64; WORDS] {
+    let mut words = core::mem::MaybeUninit::<[u64; WORDS]>::uninit();
+    let first = words.as_mut_ptr().cast::<u64>();
+    let mut i = 0;
+    while i < WORDS {
+        // SAFETY: within the array.
+        unsafe { core::ptr::write_volatile(first.add(i), 0) };
+        i += 1;
+    }
+    // SAFETY: every word was written.
+    unsafe { words.assume_init() }
+}

@@ -77,7 +77,9 @@ pub fn at_path_by_rules(actor: &Actor, dentry: Dentry, access: Access) -> Decisi
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn gained(policy_index: u32, old: u64, new: u64) -> u64 {
-    let Some(policy) = POLICIES.get(policy_index) else { return 0 };
+    let Some(policy) = POLICIES.get(policy_index) else {
+        return 0;
+    };
     let there = denied(policy, path::word(policy_index, Dentry(old)));
     let here = denied(policy, path::word(policy_index, Dentry(new)));
     u64::from(there & !here)
@@ -102,7 +104,10 @@ pub fn at_abstract_name(actor: &Actor, name: u64, len: u32) -> Decision {
 /// May the actor contact a peer that is neither IP nor Unix?
 #[inline(always)]
 pub fn at_other_family(actor: &Actor) -> Decision {
-    Decision { verdict: actor.policy.other_family.verdict(Access::UNIX), nameless: false }
+    Decision {
+        verdict: actor.policy.other_family.verdict(Access::UNIX),
+        nameless: false,
+    }
 }
 
 /// May the actor contact `address` (IPv4 mapped)? The unspecified address means this host
@@ -119,7 +124,10 @@ pub fn at_address(actor: &Actor, address: [u8; 16], transport: u16, port: u16) -
             one_address(actor, V4_LOOPBACK, transport, port),
         ),
     };
-    Decision { verdict, nameless: false }
+    Decision {
+        verdict,
+        nameless: false,
+    }
 }
 
 enum IpFamily {
@@ -161,11 +169,18 @@ const NO_ENTRY: u64 = 0xff;
 /// that the verifier checks once; see [`crate::path`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn address_verdict(policy: u32, high: u64, low: u64, transport_and_port: u32) -> u64 {
+pub extern "C" fn address_verdict(
+    policy: u32,
+    high: u64,
+    low: u64,
+    transport_and_port: u32,
+) -> u64 {
     let policy = policy.to_be_bytes();
     let address = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
     let key = Key::new(NetKey::BITS, NetKey { policy, address });
-    let Some(class) = NETS.get(&key) else { return NO_ENTRY };
+    let Some(class) = NETS.get(&key) else {
+        return NO_ENTRY;
+    };
     let key = Key::new(
         PortKey::BITS,
         PortKey {
@@ -190,10 +205,16 @@ fn stricter(a: Verdict, b: Verdict) -> Verdict {
 fn with_default(actor: &Actor, word: Option<Word>, access: Access, default: Word) -> Decision {
     let word = word.unwrap_or(Word::NONE);
     if word.flags & Word::NAMED != 0 {
-        return Decision { verdict: word.or_else(default).verdict(access), nameless: false };
+        return Decision {
+            verdict: word.or_else(default).verdict(access),
+            nameless: false,
+        };
     }
     let verdict = word.or_else(actor.policy.nameless).verdict(access);
-    Decision { verdict, nameless: !word.speaks_about(access) }
+    Decision {
+        verdict,
+        nameless: !word.speaks_about(access),
+    }
 }
 
 /// The number by which rules name a socket's protocol.

@@ -94,21 +94,37 @@ pub fn emit<B: Body>(report: &Report, body: &B, args: (u64, u64)) {
                 (*header).flags = report.flags;
                 (*header).reserved = 0;
                 (*header).access = report.access;
-                record.add(size_of::<Header>()).cast::<B>().write_unaligned(*body);
+                record
+                    .add(size_of::<Header>())
+                    .cast::<B>()
+                    .write_unaligned(*body);
             }
-            let walked = if report.dentry == 0 { Walked::NOWHERE } else { walk(claim.index(), report.dentry) };
+            let walked = if report.dentry == 0 {
+                Walked::NOWHERE
+            } else {
+                walk(claim.index(), report.dentry)
+            };
             complete_and_send(claim.index(), walked) == 0
         }
         None => false,
     };
     claim.release();
-    count(if sent { Counter::Sent } else { Counter::LostRingFull });
+    count(if sent {
+        Counter::Sent
+    } else {
+        Counter::LostRingFull
+    });
 }
 
 /// The body of a record about a file.
 #[inline(always)]
 pub fn file_body(dentry: Dentry) -> FileBody {
-    let mut body = FileBody { magic: 0, inode: 0, dev: 0, mode: 0 };
+    let mut body = FileBody {
+        magic: 0,
+        inode: 0,
+        dev: 0,
+        mode: 0,
+    };
     if let Some(superblock) = dentry.superblock() {
         body.magic = superblock.magic().unwrap_or(0);
         body.dev = superblock.dev().unwrap_or(0);
@@ -127,7 +143,9 @@ pub fn file_body(dentry: Dentry) -> FileBody {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
-    let Some(slot) = SCRATCH.get_ptr_mut(index) else { return 1 };
+    let Some(slot) = SCRATCH.get_ptr_mut(index) else {
+        return 1;
+    };
     // SAFETY: the slot is claimed by the caller, so nobody else touches it.
     let sources = unsafe { &(*slot).sources };
     let path = Walked::unpack(walked);
@@ -140,8 +158,13 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
         let mut at = masked::<0x7f>(sources.head);
 
         let path_len = masked::<0x1fff>(u64::from(PATH_END.saturating_sub(path.start)));
-        let from = (&raw const (*slot).path).cast::<u8>().add(masked::<0x1fff>(u64::from(path.start)));
-        let path_len = or_zero(path_len, generated::bpf_probe_read_kernel(record.add(at).cast(), path_len as u32, from.cast()));
+        let from = (&raw const (*slot).path)
+            .cast::<u8>()
+            .add(masked::<0x1fff>(u64::from(path.start)));
+        let path_len = or_zero(
+            path_len,
+            generated::bpf_probe_read_kernel(record.add(at).cast(), path_len as u32, from.cast()),
+        );
         at += masked::<0x1fff>(path_len);
 
         let requested_len = read_requested(record.add(at), sources);
@@ -153,7 +176,14 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
             flags |= flag::ARGS_TRUNCATED;
         }
         let args_len = masked::<0xfff>(args_len);
-        let args_len = or_zero(args_len, generated::bpf_probe_read_user(record.add(at).cast(), args_len as u32, sources.args_start as *const c_void));
+        let args_len = or_zero(
+            args_len,
+            generated::bpf_probe_read_user(
+                record.add(at).cast(),
+                args_len as u32,
+                sources.args_start as *const c_void,
+            ),
+        );
         at += masked::<0xfff>(args_len);
 
         let ids = bpf_get_current_pid_tgid();
@@ -211,7 +241,11 @@ unsafe fn read_requested(to: *mut u8, sources: &Sources) -> u64 {
             }
         }
     };
-    if with_nul > 1 && with_nul <= i64::from(MAX) { with_nul as u64 - 1 } else { 0 }
+    if with_nul > 1 && with_nul <= i64::from(MAX) {
+        with_nul as u64 - 1
+    } else {
+        0
+    }
 }
 
 impl Requested {
@@ -243,7 +277,9 @@ fn requested_in_system_call() -> u64 {
         return 0;
     }
     // SAFETY: the running task's own registers.
-    let registers = unsafe { generated::bpf_task_pt_regs(aya_ebpf::helpers::bpf_get_current_task_btf()) } as u64;
+    let registers =
+        unsafe { generated::bpf_task_pt_regs(aya_ebpf::helpers::bpf_get_current_task_btf()) }
+            as u64;
     let field = |at: u32| crate::kernel::read::<u64>(registers + u64::from(at)).unwrap_or(0);
     // 32-bit programs (__USER32_CS, arch/x86/include/asm/segment.h) have other numbers.
     if field(cs_at) == 0x23 {

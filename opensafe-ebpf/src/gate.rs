@@ -87,8 +87,17 @@ pub fn withdraw(actor: &Actor) {
         flags: 0,
         by: By::Policy,
     };
-    let allowed = Decision { verdict: Verdict::Allow, nameless: false };
-    path_report(0, request.pack(), actor.pack(), actor.cgroup, allowed.pack());
+    let allowed = Decision {
+        verdict: Verdict::Allow,
+        nameless: false,
+    };
+    path_report(
+        0,
+        request.pack(),
+        actor.pack(),
+        actor.cgroup,
+        allowed.pack(),
+    );
 }
 
 /// [`path`], as a function that the verifier checks once; see [`crate::path`]. 1 if
@@ -97,7 +106,9 @@ pub fn withdraw(actor: &Actor) {
 #[inline(never)]
 pub extern "C" fn path_gate(dentry: u64, request: u64, actor: u64, cgroup: u64) -> u64 {
     // The policy was there when the actor was made out, and policies are never taken out.
-    let Some(actor) = Actor::unpack(actor, cgroup) else { return 0 };
+    let Some(actor) = Actor::unpack(actor, cgroup) else {
+        return 0;
+    };
     let actor = &actor;
     let request = &PathRequest::unpack(Dentry(dentry), request);
     let decision = match request.by {
@@ -105,7 +116,13 @@ pub extern "C" fn path_gate(dentry: u64, request: u64, actor: u64, cgroup: u64) 
         By::Rules => decide::at_path_by_rules(actor, request.dentry, request.access),
     };
     if decision.verdict as u8 != Verdict::Allow as u8 || is_news(actor, request) {
-        path_report(dentry, request.pack(), actor.pack(), cgroup, decision.pack());
+        path_report(
+            dentry,
+            request.pack(),
+            actor.pack(),
+            cgroup,
+            decision.pack(),
+        );
     }
     if decision.refuses(actor) {
         1
@@ -124,18 +141,41 @@ pub fn not_laxer(actor: &Actor, old: Dentry, new: Dentry) -> i32 {
     if gained.is_empty() {
         return 0;
     }
-    path(actor, &PathRequest { dentry: old, access: gained, kind: Kind::File, flags: 0, by: By::Policy })
+    path(
+        actor,
+        &PathRequest {
+            dentry: old,
+            access: gained,
+            kind: Kind::File,
+            flags: 0,
+            by: By::Policy,
+        },
+    )
 }
 
 /// Puts a decision about a path on record. A function that the verifier checks once.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn path_report(dentry: u64, request: u64, actor: u64, cgroup: u64, decision: u32) -> u64 {
-    let Some(actor) = Actor::unpack(actor, cgroup) else { return 0 };
+pub extern "C" fn path_report(
+    dentry: u64,
+    request: u64,
+    actor: u64,
+    cgroup: u64,
+    decision: u32,
+) -> u64 {
+    let Some(actor) = Actor::unpack(actor, cgroup) else {
+        return 0;
+    };
     let request = PathRequest::unpack(Dentry(dentry), request);
     let decision = Decision::unpack(decision);
-    let mut report =
-        report(&actor, decision, request.kind, request.access, dentry, Requested::SystemCall);
+    let mut report = report(
+        &actor,
+        decision,
+        request.kind,
+        request.access,
+        dentry,
+        Requested::SystemCall,
+    );
     if decision.nameless && !path::knows(actor.policy_index, request.dentry) {
         // The agent may find a name for it and compile that in.
         let (flags, requested) = (report.flags, report.requested);
@@ -178,8 +218,21 @@ impl PathRequest {
 
 /// Puts a decision about a peer on record.
 #[inline(always)]
-pub fn peer(actor: &Actor, decision: Decision, dentry: u64, requested: Requested, body: &ConnectBody) -> i32 {
-    let report = report(actor, decision, Kind::Connect, Access::UNIX, dentry, requested);
+pub fn peer(
+    actor: &Actor,
+    decision: Decision,
+    dentry: u64,
+    requested: Requested,
+    body: &ConnectBody,
+) -> i32 {
+    let report = report(
+        actor,
+        decision,
+        Kind::Connect,
+        Access::UNIX,
+        dentry,
+        requested,
+    );
     emit(&report, body, (0, 0));
     decision.errno(actor)
 }
@@ -187,7 +240,14 @@ pub fn peer(actor: &Actor, decision: Decision, dentry: u64, requested: Requested
 /// As [`peer`], for hooks whose refusal is `EPERM`; whether it goes ahead.
 #[inline(always)]
 pub fn peer_of_cgroup(actor: &Actor, decision: Decision, body: &ConnectBody) -> bool {
-    let mut report = report(actor, decision, Kind::Connect, Access::UNIX, 0, Requested::Unknown);
+    let mut report = report(
+        actor,
+        decision,
+        Kind::Connect,
+        Access::UNIX,
+        0,
+        Requested::Unknown,
+    );
     report.flags |= flag::EPERM;
     emit(&report, body, (0, 0));
     !decision.refuses(actor)
@@ -237,7 +297,9 @@ fn is_news(actor: &Actor, request: &PathRequest) -> bool {
     if request.kind as u8 != Kind::File as u8 {
         return false;
     }
-    let Some(inode) = request.dentry.inode() else { return true };
+    let Some(inode) = request.dentry.inode() else {
+        return true;
+    };
     if inode.0 == 0 {
         return true; // it does not exist yet
     }

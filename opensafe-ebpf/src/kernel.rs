@@ -160,7 +160,15 @@ impl DentryHead {
     #[inline(always)]
     fn word(&self, offset: u32) -> u64 {
         // SAFETY: the offset is a constant to the verifier, which refuses one outside `bytes`.
-        unsafe { core::ptr::read_volatile(self.bytes.as_ptr().cast::<u8>().add(offset as usize).cast::<u64>()) }
+        unsafe {
+            core::ptr::read_volatile(
+                self.bytes
+                    .as_ptr()
+                    .cast::<u8>()
+                    .add(offset as usize)
+                    .cast::<u64>(),
+            )
+        }
     }
 }
 
@@ -168,7 +176,9 @@ impl Dentry {
     /// Copies its head.
     #[inline(always)]
     pub fn head(self) -> Option<DentryHead> {
-        Some(DentryHead { bytes: read(self.0)? })
+        Some(DentryHead {
+            bytes: read(self.0)?,
+        })
     }
 
     /// Copies its head to `to`; says whether it could be read.
@@ -219,7 +229,9 @@ pub fn current_task_and_cgroup() -> (u64, u64) {
         let css_set = load(task, constant!(OFFSETS.task_cgroups));
         let cgroup = load(css_set, constant!(OFFSETS.css_set_dfl_cgrp));
         let node = load(cgroup, constant!(OFFSETS.cgroup_kn));
-        let id = node.add(constant!(OFFSETS.kernfs_node_id) as usize).cast::<u64>();
+        let id = node
+            .add(constant!(OFFSETS.kernfs_node_id) as usize)
+            .cast::<u64>();
         (task as u64, core::ptr::read_volatile(id))
     }
 }

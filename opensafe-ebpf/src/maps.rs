@@ -132,7 +132,12 @@ impl DirectoryState {
             seal = (seal ^ part).wrapping_mul(0xff51_afd7_ed55_8ccd);
             seal ^= seal >> 32;
         }
-        Self { state, rename_seq, generation, seal }
+        Self {
+            state,
+            rename_seq,
+            generation,
+            seal,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use opensafe_common::{
 };
 
 use crate::{
-    bound::masked,
+    bound::{masked, zeroed},
     kernel::{Dentry, DentryHead, Inode, Superblock, rename_sequence},
     maps::{ARENA, DIRECTORIES, DirectoryState, POLICIES, SCRATCH, SUPERBLOCKS, count},
     scratch::{Claim, PATH_BYTES, PATH_END},
@@ -100,14 +100,22 @@ const WHOLE_BIT: u32 = 31;
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn cached_word(policy_index: u32, dentry: u64) -> u64 {
-    let Some(policy) = POLICIES.get(policy_index) else { return NO_WORD };
-    let Some(head) = Dentry(dentry).head() else { return NO_WORD };
+    let Some(policy) = POLICIES.get(policy_index) else {
+        return NO_WORD;
+    };
+    let Some(head) = Dentry(dentry).head() else {
+        return NO_WORD;
+    };
     let parent = head.parent();
     if parent.0 == dentry {
         return NO_WORD;
     }
-    let Some((state, sequence)) = cached_directory(policy, parent) else { return NO_WORD };
-    let Some(state) = step_short_name(policy_index, state, &head) else { return NO_WORD };
+    let Some((state, sequence)) = cached_directory(policy, parent) else {
+        return NO_WORD;
+    };
+    let Some(state) = step_short_name(policy_index, state, &head) else {
+        return NO_WORD;
+    };
     // Asked last: if nothing has moved since the state was kept, nothing did while parent, state and
     // name were looked up either.
     if rename_sequence() != Some(sequence) {
@@ -138,7 +146,12 @@ pub extern "C" fn walked_word(policy_index: u32, dentry: u64) -> u64 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn read_down(slot: u32, policy_index: u32, dentry: u64, walked: u64) -> u64 {
-    pack(read_walked(slot, policy_index, Dentry(dentry), Walked::unpack(walked)))
+    pack(read_walked(
+        slot,
+        policy_index,
+        Dentry(dentry),
+        Walked::unpack(walked),
+    ))
 }
 
 /// The word of an abstract Unix name.
@@ -150,8 +163,14 @@ pub extern "C" fn abstract_name_word(policy_index: u32, name: u64, len: u32) -> 
     if len > MAX_NAME_BYTES {
         return NO_WORD;
     }
-    let Some(policy) = POLICIES.get(policy_index) else { return NO_WORD };
-    let mut reading = ReadingName { bytes: [0; 128], state: policy.abstract_names, policy_index };
+    let Some(policy) = POLICIES.get(policy_index) else {
+        return NO_WORD;
+    };
+    let mut reading = ReadingName {
+        bytes: zeroed::<16>(),
+        state: policy.abstract_names,
+        policy_index,
+    };
     if !reading.fill::<0x7f>(name, len) {
         return NO_WORD;
     }
@@ -164,13 +183,26 @@ pub extern "C" fn abstract_name_word(policy_index: u32, name: u64, len: u32) -> 
 #[inline(never)]
 pub extern "C" fn walk(slot: u32, dentry: u64) -> u64 {
     let sequence = rename_sequence().unwrap_or(1);
-    let mut walk = Walk { dentry, slot, start: PATH_END, at_root: 0, failed: 0 };
+    let mut walk = Walk {
+        dentry,
+        slot,
+        start: PATH_END,
+        at_root: 0,
+        failed: 0,
+    };
     let root = match Dentry(dentry).superblock() {
         Some(superblock) => superblock.root(),
         None => None,
     };
     // SAFETY: the callback has the signature that bpf_loop wants, and `walk` outlives the call.
-    unsafe { bpf_loop(MAX_COMPONENTS, climb as *mut c_void, (&raw mut walk).cast(), 0) };
+    unsafe {
+        bpf_loop(
+            MAX_COMPONENTS,
+            climb as *mut c_void,
+            (&raw mut walk).cast(),
+            0,
+        )
+    };
     let whole = walk.failed == 0 && walk.at_root == 1 && root == Some(Dentry(walk.dentry));
     u64::from(walk.start) | u64::from(whole) << WHOLE_BIT | u64::from(sequence) << 32
 }
@@ -236,7 +268,12 @@ fn read_walked(slot: u32, policy_index: u32, dentry: Dentry, walked: Walked) -> 
         // word at the start state, which says so.
         return word_at(state).filter(|word| word.flags & Word::NAMED == 0);
     }
-    let mut reading = ReadingPath { state, slot, policy_index, from: walked.start };
+    let mut reading = ReadingPath {
+        state,
+        slot,
+        policy_index,
+        from: walked.start,
+    };
     let head = dentry.head()?;
     let parent = head.parent();
     if parent != dentry {
@@ -262,10 +299,18 @@ impl ReadingPath {
         let rounds = end.saturating_sub(self.from);
         // SAFETY: the callback has the signature that bpf_loop wants, and `self` outlives the call.
         let done = unsafe {
-            bpf_loop(rounds, read_path_byte as *mut c_void, (&raw mut *self).cast(), 0)
+            bpf_loop(
+                rounds,
+                read_path_byte as *mut c_void,
+                (&raw mut *self).cast(),
+                0,
+            )
         };
         if done != i64::from(rounds) {
-            self.state = Start { anchored: NOWHERE, floating: NOWHERE };
+            self.state = Start {
+                anchored: NOWHERE,
+                floating: NOWHERE,
+            };
         }
         self.from = end;
     }
@@ -274,9 +319,14 @@ impl ReadingPath {
 unsafe extern "C" fn read_path_byte(round: u32, context: *mut c_void) -> i64 {
     // SAFETY: `ReadingPath::run` passes itself, and nobody else has it.
     let reading = unsafe { &mut *context.cast::<ReadingPath>() };
-    let (Some(policy), Some(slot)) = (POLICIES.get(reading.policy_index), SCRATCH.get_ptr(reading.slot))
-    else {
-        reading.state = Start { anchored: NOWHERE, floating: NOWHERE };
+    let (Some(policy), Some(slot)) = (
+        POLICIES.get(reading.policy_index),
+        SCRATCH.get_ptr(reading.slot),
+    ) else {
+        reading.state = Start {
+            anchored: NOWHERE,
+            floating: NOWHERE,
+        };
         return 1;
     };
     // From the round, not counted in the context: what changes from round to round the verifier
@@ -289,40 +339,58 @@ unsafe extern "C" fn read_path_byte(round: u32, context: *mut c_void) -> i64 {
 }
 
 /// Reads a name that lies on the stack.
-struct ReadingName<const N: usize> {
-    bytes: [u8; N],
+struct ReadingName<const WORDS: usize> {
+    bytes: [u64; WORDS],
     state: Start,
     policy_index: u32,
 }
 
-impl<const N: usize> ReadingName<N> {
-    /// Copies `len` bytes of kernel memory; `MASK` is `N - 1`.
+impl<const WORDS: usize> ReadingName<WORDS> {
+    /// Copies `len` bytes of kernel memory; `MASK` is the number of bytes less one.
     #[inline(always)]
     fn fill<const MASK: i32>(&mut self, name: u64, len: u32) -> bool {
         let len = masked::<MASK>(u64::from(len)) as u32;
-        // SAFETY: `len` is below `N`; the helper checks the source.
+        // SAFETY: `len` is at most `MASK`; the helper checks the source.
         unsafe {
-            generated::bpf_probe_read_kernel(self.bytes.as_mut_ptr().cast(), len, name as *const c_void) == 0
+            generated::bpf_probe_read_kernel(
+                self.bytes.as_mut_ptr().cast(),
+                len,
+                name as *const c_void,
+            ) == 0
         }
     }
 
     #[inline(always)]
     fn run(&mut self, len: u32) {
         // SAFETY: the callback has the signature that bpf_loop wants, and `self` outlives the call.
-        unsafe { bpf_loop(len, read_name_byte::<N> as *mut c_void, (&raw mut *self).cast(), 0) };
+        unsafe {
+            bpf_loop(
+                len,
+                read_name_byte::<WORDS> as *mut c_void,
+                (&raw mut *self).cast(),
+                0,
+            )
+        };
     }
 }
 
-unsafe extern "C" fn read_name_byte<const N: usize>(round: u32, context: *mut c_void) -> i64 {
+unsafe extern "C" fn read_name_byte<const WORDS: usize>(round: u32, context: *mut c_void) -> i64 {
     // SAFETY: `ReadingName::run` passes itself, and nobody else has it.
-    let reading = unsafe { &mut *context.cast::<ReadingName<N>>() };
+    let reading = unsafe { &mut *context.cast::<ReadingName<WORDS>>() };
     let Some(policy) = POLICIES.get(reading.policy_index) else {
-        reading.state = Start { anchored: NOWHERE, floating: NOWHERE };
+        reading.state = Start {
+            anchored: NOWHERE,
+            floating: NOWHERE,
+        };
         return 1;
     };
-    let at = if N == SHORT_NAME_BYTES { masked::<0x3f>(u64::from(round)) } else { masked::<0x7f>(u64::from(round)) };
+    let at = if WORDS * 8 == SHORT_NAME_BYTES {
+        masked::<0x3f>(u64::from(round))
+    } else {
+        masked::<0x7f>(u64::from(round))
+    };
     // SAFETY: the mask keeps the index inside the buffer.
-    let byte = unsafe { *reading.bytes.as_ptr().add(at) };
+    let byte = unsafe { *reading.bytes.as_ptr().cast::<u8>().add(at) };
     reading.state = step(policy, reading.state, byte);
     0
 }
@@ -333,8 +401,7 @@ fn cached_directory(policy: &Policy, directory: Dentry) -> Option<(Start, u32)> 
     let inode = directory.inode()?.0;
     // SAFETY: the value is copied out, and the seal tells a torn copy.
     let cached = *unsafe { DIRECTORIES.get(&inode) }?;
-    let whole =
-        DirectoryState::sealed(inode, cached.state, cached.rename_seq, policy.generation);
+    let whole = DirectoryState::sealed(inode, cached.state, cached.rename_seq, policy.generation);
     (cached.seal == whole.seal).then_some((cached.state, cached.rename_seq))
 }
 
@@ -344,7 +411,9 @@ fn remember_directory(policy_index: u32, directory: Dentry, state: Start, sequen
     if sequence & 1 != 0 || rename_sequence() != Some(sequence) {
         return;
     }
-    let (Some(policy), Some(inode)) = (POLICIES.get(policy_index), directory.inode()) else { return };
+    let (Some(policy), Some(inode)) = (POLICIES.get(policy_index), directory.inode()) else {
+        return;
+    };
     let value = DirectoryState::sealed(inode.0, state, sequence, policy.generation);
     // A full cache evicts; a failed insertion costs the next look-up a walk.
     let _ = DIRECTORIES.insert(&inode.0, &value, 0);
@@ -358,8 +427,11 @@ fn step_short_name(policy_index: u32, state: Start, head: &DentryHead) -> Option
         return None;
     }
     let policy = POLICIES.get(policy_index)?;
-    let mut reading =
-        ReadingName { bytes: [0; SHORT_NAME_BYTES], state: step(policy, state, b'/'), policy_index };
+    let mut reading = ReadingName {
+        bytes: zeroed::<{ SHORT_NAME_BYTES / 8 }>(),
+        state: step(policy, state, b'/'),
+        policy_index,
+    };
     if !reading.fill::<{ SHORT_NAME_BYTES as i32 - 1 }>(head.name(), len) {
         return None;
     }
@@ -371,7 +443,10 @@ fn step_short_name(policy_index: u32, state: Start, head: &DentryHead) -> Option
 #[inline(always)]
 fn step(policy: &Policy, state: Start, byte: u8) -> Start {
     let class = u32::from(policy.classes[byte as usize]);
-    Start { anchored: next(state.anchored, class), floating: next(state.floating, class) }
+    Start {
+        anchored: next(state.anchored, class),
+        floating: next(state.floating, class),
+    }
 }
 
 #[inline(always)]
@@ -379,7 +454,12 @@ fn next(state: u32, class: u32) -> u32 {
     if state == DEAD {
         return DEAD;
     }
-    cell(state.wrapping_add(ROW_HEAD_CELLS as u32).wrapping_add(class)).unwrap_or(NOWHERE)
+    cell(
+        state
+            .wrapping_add(ROW_HEAD_CELLS as u32)
+            .wrapping_add(class),
+    )
+    .unwrap_or(NOWHERE)
 }
 
 /// What both automata say at a pair of states.
@@ -421,7 +501,11 @@ fn start(policy: u32, superblock: Superblock) -> Option<Start> {
     if let Some(start) = unsafe { SUPERBLOCKS.get(&by_device) } {
         return Some(*start);
     }
-    let by_magic = SuperblockKey { policy, by: SuperblockKey::BY_MAGIC, id: magic };
+    let by_magic = SuperblockKey {
+        policy,
+        by: SuperblockKey::BY_MAGIC,
+        id: magic,
+    };
     // SAFETY: as above.
     unsafe { SUPERBLOCKS.get(&by_magic) }.copied()
 }
@@ -429,8 +513,16 @@ fn start(policy: u32, superblock: Superblock) -> Option<Start> {
 #[inline(always)]
 fn pack(word: Option<Word>) -> u64 {
     match word {
-        Some(Word { allow, audit, deny, flags }) => {
-            u64::from(allow) | u64::from(audit) << 16 | u64::from(deny) << 32 | u64::from(flags) << 48
+        Some(Word {
+            allow,
+            audit,
+            deny,
+            flags,
+        }) => {
+            u64::from(allow)
+                | u64::from(audit) << 16
+                | u64::from(deny) << 32
+                | u64::from(flags) << 48
         }
         None => NO_WORD,
     }

@@ -110,7 +110,9 @@ pub extern "C" fn claim() -> u64 {
     let first = unsafe { bpf_get_smp_processor_id() } * SLOTS_A_CPU;
     for i in 0..TRIES {
         let index = (first + i) % slots;
-        let Some(slot) = SCRATCH.get_ptr_mut(index) else { return NONE_FREE };
+        let Some(slot) = SCRATCH.get_ptr_mut(index) else {
+            return NONE_FREE;
+        };
         // SAFETY: a map value, aligned; `busy` is only ever changed through cells.
         if unsafe { Cell::at(&raw mut (*slot).busy) }.claim(1) {
             return u64::from(index);

@@ -16,7 +16,11 @@ use crate::{
 pub fn v4(ctx: &SockAddrContext, how: u16) -> i32 {
     // SAFETY: the program's own context, whose fields the verifier knows.
     let [a, b, c, d] = unsafe { (*ctx.sock_addr).user_ip4 }.to_ne_bytes();
-    contact(ctx, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d], how)
+    contact(
+        ctx,
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d],
+        how,
+    )
 }
 
 /// `cgroup/connect6`, `cgroup/sendmsg6`.
@@ -44,11 +48,18 @@ pub fn v6(ctx: &SockAddrContext, how: u16) -> i32 {
 #[inline(always)]
 fn contact(ctx: &SockAddrContext, address: [u8; 16], how: u16) -> i32 {
     let (_, cgroup) = current_task_and_cgroup();
-    let Some(actor) = armed(cgroup).and_then(|sandbox| Actor::of(sandbox, cgroup)) else { return 1 };
+    let Some(actor) = armed(cgroup).and_then(|sandbox| Actor::of(sandbox, cgroup)) else {
+        return 1;
+    };
     // SAFETY: as in `v4`.
     let (family, port, socket_type, protocol) = unsafe {
         let asked = &*ctx.sock_addr;
-        (asked.user_family, asked.user_port, asked.type_, asked.protocol)
+        (
+            asked.user_family,
+            asked.user_port,
+            asked.type_,
+            asked.protocol,
+        )
     };
     let (socket_type, protocol) = (socket_type as u16, protocol as u16);
     let body = ConnectBody {

@@ -25,7 +25,13 @@ pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
     let dentry = dentry.unwrap_or(Dentry(0));
     path(
         actor,
-        &PathRequest { dentry, access: Access::EXEC, kind: Kind::ExecGate, flags: 0, by: By::Policy },
+        &PathRequest {
+            dentry,
+            access: Access::EXEC,
+            kind: Kind::ExecGate,
+            flags: 0,
+            by: By::Policy,
+        },
     )
 }
 
@@ -33,7 +39,9 @@ pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
 #[inline(always)]
 pub fn done(actor: &Actor, ctx: &RawTracePointContext) {
     let bprm = Bprm(ctx.arg::<u64>(2));
-    let Some(dentry) = bprm.file().and_then(|file| file.dentry()) else { return };
+    let Some(dentry) = bprm.file().and_then(|file| file.dentry()) else {
+        return;
+    };
     // Exactly, not by the filter: a process that was moved in may be moved out again.
     let _ = mark(Task::current(), SandboxId(actor.sandbox));
     let decision = decide::at_path(actor, dentry, Access::EXEC);
@@ -45,7 +53,14 @@ pub fn done(actor: &Actor, ctx: &RawTracePointContext) {
         Some(mm) => (mm.arg_start().unwrap_or(0), mm.arg_end().unwrap_or(0)),
         None => (0, 0),
     };
-    let mut report = report(actor, decision, Kind::Exec, Access::EXEC, dentry.0, requested);
+    let mut report = report(
+        actor,
+        decision,
+        Kind::Exec,
+        Access::EXEC,
+        dentry.0,
+        requested,
+    );
     report.flags &= !opensafe_common::event::flag::ENFORCED;
     let body: FileBody = file_body(dentry);
     emit(&report, &body, args);

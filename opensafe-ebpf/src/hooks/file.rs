@@ -37,18 +37,35 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
     if mode & FMODE_NOACCOUNT != 0 || flags & O_CREAT == 0 && acts_for_the_kernel() {
         return 0;
     }
-    let Some(dentry) = File(ctx.arg::<u64>(0)).dentry() else { return on_unreadable(actor) };
+    let Some(dentry) = File(ctx.arg::<u64>(0)).dentry() else {
+        return on_unreadable(actor);
+    };
     if flags & FMODE_EXEC_FLAG != 0 {
         return path(
             actor,
-            &PathRequest { dentry, access: Access::EXEC, kind: Kind::ExecGate, flags: 0, by: By::Rules },
+            &PathRequest {
+                dentry,
+                access: Access::EXEC,
+                kind: Kind::ExecGate,
+                flags: 0,
+                by: By::Rules,
+            },
         );
     }
     if flags & O_CREAT != 0 && mode & FMODE_CREATED == 0 {
         withdraw_tentative(actor, dentry);
     }
     let access = access_of(flags, mode);
-    path(actor, &PathRequest { dentry, access, kind: Kind::File, flags: 0, by: By::Policy })
+    path(
+        actor,
+        &PathRequest {
+            dentry,
+            access,
+            kind: Kind::File,
+            flags: 0,
+            by: By::Policy,
+        },
+    )
 }
 
 /// `path_mknod(dir, dentry, …)`: a name for a new file, device, pipe or socket.
@@ -61,13 +78,22 @@ pub fn mknod(actor: &Actor, ctx: &LsmContext) -> i32 {
     let dentry = Dentry(argument(ctx, 1));
     let regular = matches!(ctx.arg::<u32>(2) & S_IFMT, 0 | S_IFREG);
     let flags = if regular { flag::TENTATIVE } else { 0 };
-    let request =
-        PathRequest { dentry, access: Access::CREATE, kind: Kind::File, flags, by: By::Policy };
+    let request = PathRequest {
+        dentry,
+        access: Access::CREATE,
+        kind: Kind::File,
+        flags,
+        by: By::Policy,
+    };
     let answer = ask(actor, &request);
     if answer != Answer::Silent && regular {
         let _ = TENTATIVE.insert(&thread(), &dentry.0, 0);
     }
-    if answer == Answer::Refused { REFUSED } else { 0 }
+    if answer == Answer::Refused {
+        REFUSED
+    } else {
+        0
+    }
 }
 
 /// `path_mkdir(dir, dentry, mode)`, `path_symlink(dir, dentry, old_name)`: a name for something new.
@@ -101,8 +127,16 @@ pub fn rename(actor: &Actor, ctx: &LsmContext) -> i32 {
     let (old, new) = (Dentry(argument(ctx, 1)), Dentry(argument(ctx, 3)));
     let exchange = argument(ctx, 4) & RENAME_EXCHANGE != 0;
     let replaces = matches!(new.inode(), Some(inode) if inode.0 != 0);
-    let at_new = if replaces { Access::CREATE.union(Access::WRITE) } else { Access::CREATE };
-    let at_old = if exchange { Access::CREATE.union(Access::WRITE) } else { Access::WRITE };
+    let at_new = if replaces {
+        Access::CREATE.union(Access::WRITE)
+    } else {
+        Access::CREATE
+    };
+    let at_old = if exchange {
+        Access::CREATE.union(Access::WRITE)
+    } else {
+        Access::WRITE
+    };
     let mut errno = not_laxer(actor, old, new);
     if errno == 0 && exchange {
         errno = not_laxer(actor, new, old);
@@ -138,12 +172,25 @@ fn access_of(flags: u32, mode: u32) -> Access {
         access = access.union(Access::CREATE);
     }
     // Access mode 3 asks for neither and allows ioctl(2).
-    if access.is_empty() { Access::READ } else { access }
+    if access.is_empty() {
+        Access::READ
+    } else {
+        access
+    }
 }
 
 #[inline(always)]
 fn change(actor: &Actor, dentry: Dentry, access: Access) -> i32 {
-    path(actor, &PathRequest { dentry, access, kind: Kind::File, flags: 0, by: By::Policy })
+    path(
+        actor,
+        &PathRequest {
+            dentry,
+            access,
+            kind: Kind::File,
+            flags: 0,
+            by: By::Policy,
+        },
+    )
 }
 
 /// The file's own fields could not be read, so it has no place: the verdict for the nameless.
@@ -151,7 +198,13 @@ fn change(actor: &Actor, dentry: Dentry, access: Access) -> i32 {
 fn on_unreadable(actor: &Actor) -> i32 {
     path(
         actor,
-        &PathRequest { dentry: Dentry(0), access: Access::FILE, kind: Kind::File, flags: 0, by: By::Policy },
+        &PathRequest {
+            dentry: Dentry(0),
+            access: Access::FILE,
+            kind: Kind::File,
+            flags: 0,
+            by: By::Policy,
+        },
     )
 }
 

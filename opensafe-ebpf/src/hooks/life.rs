@@ -24,7 +24,9 @@ const ENOMEM: i32 = 12;
 /// cannot be marked, and the fork fails.
 #[inline(always)]
 pub fn alloc(ctx: &LsmContext) -> i32 {
-    let Some(sandbox) = current_sandbox() else { return 0 };
+    let Some(sandbox) = current_sandbox() else {
+        return 0;
+    };
     let child = Task(ctx.arg::<u64>(0));
     match mark(child, sandbox) {
         Ok(()) => 0,
@@ -48,16 +50,28 @@ pub fn free(ctx: &LsmContext) {
 pub fn fork(ctx: &RawTracePointContext) {
     let child = Task(ctx.arg::<u64>(1));
     if marked(child).is_none() {
-        let cgroup = child.cgroups().and_then(|set| set.default_cgroup()).and_then(|cgroup| cgroup.id());
-        let Some(sandbox) = cgroup.and_then(armed) else { return };
+        let cgroup = child
+            .cgroups()
+            .and_then(|set| set.default_cgroup())
+            .and_then(|cgroup| cgroup.id());
+        let Some(sandbox) = cgroup.and_then(armed) else {
+            return;
+        };
         let _ = mark(child, sandbox);
     }
-    let Some(actor) = Actor::current() else { return };
-    let (Some(id), Some(process)) = (child.id(), child.process()) else { return };
+    let Some(actor) = Actor::current() else {
+        return;
+    };
+    let (Some(id), Some(process)) = (child.id(), child.process()) else {
+        return;
+    };
     if id != process {
         return; // a thread
     }
-    let body = ForkBody { child_pid: process, reserved: 0 };
+    let body = ForkBody {
+        child_pid: process,
+        reserved: 0,
+    };
     emit(&plain(&actor, Kind::Fork), &body, (0, 0));
 }
 
@@ -73,7 +87,14 @@ pub fn exit(actor: &Actor) {
         Some(code) if code != 0 => code,
         _ => task.exit_code().unwrap_or(0),
     };
-    emit(&plain(actor, Kind::Exit), &ExitBody { status, reserved: 0 }, (0, 0));
+    emit(
+        &plain(actor, Kind::Exit),
+        &ExitBody {
+            status,
+            reserved: 0,
+        },
+        (0, 0),
+    );
 }
 
 /// `cgroup_mkdir(cgroup, path)`: a cgroup below an armed one is armed before anyone can find it.
@@ -81,14 +102,19 @@ pub fn exit(actor: &Actor) {
 pub fn cgroup_made(ctx: &RawTracePointContext) {
     let cgroup = Cgroup(ctx.arg::<u64>(0));
     let parent = cgroup.parent().and_then(|parent| parent.id());
-    let Some(sandbox) = parent.and_then(armed) else { return };
+    let Some(sandbox) = parent.and_then(armed) else {
+        return;
+    };
     let done = match cgroup.id() {
         Some(id) => arm(id, sandbox),
         None => Err(()),
     };
     if done.is_err() {
         count(Counter::CgroupsUnarmed);
-        warn!(ctx, "a cgroup that the sandbox made could not be armed: no room; its processes are held by their marks");
+        warn!(
+            ctx,
+            "a cgroup that the sandbox made could not be armed: no room; its processes are held by their marks"
+        );
     }
 }
 
@@ -102,6 +128,9 @@ pub fn cgroup_removed(ctx: &RawTracePointContext) {
 
 #[inline(always)]
 fn plain(actor: &Actor, kind: Kind) -> crate::emit::Report {
-    let decision = Decision { verdict: Verdict::Allow, nameless: false };
+    let decision = Decision {
+        verdict: Verdict::Allow,
+        nameless: false,
+    };
     report(actor, decision, kind, Access::NONE, 0, Requested::Unknown)
 }

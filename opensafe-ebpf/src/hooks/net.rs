@@ -3,13 +3,11 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{helpers::generated, programs::LsmContext};
-use opensafe_common::{
-    event::ConnectBody,
-    verdict::Verdict,
-};
+use opensafe_common::{event::ConnectBody, verdict::Verdict};
 
 use crate::{
     actor::Actor,
+    bound::zeroed,
     decide::{self, Decision},
     emit::{Requested, file_body},
     gate::{is_first, peer, process},
@@ -31,7 +29,13 @@ const ADDRESS_BYTES: usize = 28;
 #[inline(always)]
 pub fn connect(actor: &Actor, ctx: &LsmContext) -> i32 {
     let socket = Socket(ctx.arg::<u64>(0));
-    to_address(actor, socket, ctx.arg::<u64>(1), ctx.arg::<u32>(2), ConnectBody::CONNECT)
+    to_address(
+        actor,
+        socket,
+        ctx.arg::<u64>(1),
+        ctx.arg::<u32>(2),
+        ConnectBody::CONNECT,
+    )
 }
 
 /// `socket_sendmsg(socket, message, size)`: sends that name a peer (unconnected UDP, TCP fast open).
@@ -42,7 +46,13 @@ pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
         Some(0) => 0, // to the peer that was decided when it was connected to
         Some(name) => {
             let len = message.name_len().unwrap_or(ADDRESS_BYTES as u32);
-            to_address(actor, Socket(ctx.arg::<u64>(0)), name, len, ConnectBody::SEND)
+            to_address(
+                actor,
+                Socket(ctx.arg::<u64>(0)),
+                name,
+                len,
+                ConnectBody::SEND,
+            )
         }
         None => decide::at_other_family(actor).errno(actor),
     }
@@ -65,20 +75,28 @@ pub fn unix_send(actor: &Actor, ctx: &LsmContext) -> i32 {
 
 #[inline(always)]
 fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -> i32 {
-    let Some(sock) = socket.sock() else { return decide::at_other_family(actor).errno(actor) };
+    let Some(sock) = socket.sock() else {
+        return decide::at_other_family(actor).errno(actor);
+    };
     let family = sock.family().unwrap_or(AF_UNSPEC);
     if family == AF_UNIX {
         return 0; // decided where the kernel has found the peer
     }
-    let mut bytes = [0u8; ADDRESS_BYTES];
-    let len = if len > ADDRESS_BYTES as u32 { ADDRESS_BYTES as u32 } else { len };
-    // SAFETY: `len` bytes fit `bytes`; the helper checks the source.
+    let mut words = zeroed::<{ ADDRESS_BYTES.div_ceil(8) }>();
+    let len = if len > ADDRESS_BYTES as u32 {
+        ADDRESS_BYTES as u32
+    } else {
+        len
+    };
+    // SAFETY: `len` bytes fit `words`; the helper checks the source.
     let failed = unsafe {
-        generated::bpf_probe_read_kernel(bytes.as_mut_ptr().cast(), len, address as *const c_void)
+        generated::bpf_probe_read_kernel(words.as_mut_ptr().cast(), len, address as *const c_void)
     };
     if failed != 0 || len < 2 {
         return decide::at_other_family(actor).errno(actor);
     }
+    // SAFETY: the words are that many bytes and more, and bytes need no alignment.
+    let bytes = unsafe { &*words.as_ptr().cast::<[u8; ADDRESS_BYTES]>() };
     let asked = u16::from_ne_bytes([bytes[0], bytes[1]]);
     let mut body = ConnectBody {
         magic: 0,
@@ -97,7 +115,7 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
         (_, AF_UNSPEC) if how == ConnectBody::CONNECT => return 0,
         (AF_INET6, AF_UNSPEC) => return 0,
         (AF_INET, AF_UNSPEC) | (AF_INET | AF_INET6, AF_INET) => {
-            body.port = port(&bytes, body.socket_type);
+            body.port = port(bytes, body.socket_type);
             body.address[10] = 0xff;
             body.address[11] = 0xff;
             body.address[12] = bytes[4];
@@ -107,7 +125,7 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
             decide::at_address(actor, body.address, body.transport, body.port)
         }
         (AF_INET6, AF_INET6) => {
-            body.port = port(&bytes, body.socket_type);
+            body.port = port(bytes, body.socket_type);
             let mut i = 0;
             while i < 16 {
                 body.address[i] = bytes[8 + i];
@@ -129,7 +147,11 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
 fn port(bytes: &[u8; ADDRESS_BYTES], socket_type: u16) -> u16 {
     const SOCK_RAW: u16 = 3;
     // A raw socket's "port" is its protocol (raw(7)).
-    if socket_type == SOCK_RAW { 0 } else { u16::from_be_bytes([bytes[2], bytes[3]]) }
+    if socket_type == SOCK_RAW {
+        0
+    } else {
+        u16::from_be_bytes([bytes[2], bytes[3]])
+    }
 }
 
 #[inline(always)]
@@ -153,7 +175,8 @@ fn to_unix(actor: &Actor, other: Sock, how: u16) -> i32 {
         body.magic = place.magic;
         body.dev = place.dev;
         let decision = decide::at_path(actor, dentry, opensafe_common::verdict::Access::UNIX);
-        if how == ConnectBody::SEND && !is_first_unix_send(actor, decision, place.inode, place.dev) {
+        if how == ConnectBody::SEND && !is_first_unix_send(actor, decision, place.inode, place.dev)
+        {
             return decision.errno(actor);
         }
         return peer(actor, decision, dentry.0, Requested::Unknown, &body);
@@ -196,7 +219,17 @@ fn is_news(actor: &Actor, decision: Decision, object: u64, object_more: u64, wha
     if decision.verdict as u8 != Verdict::Allow as u8 {
         return true;
     }
-    let Some(mm) = Task::current().mm() else { return true };
+    let Some(mm) = Task::current().mm() else {
+        return true;
+    };
     let _ = actor;
-    is_first(&ReportKey { mm: mm.0, object, object_more, generation: 0, what, pid: process(), reserved: 0 })
+    is_first(&ReportKey {
+        mm: mm.0,
+        object,
+        object_more,
+        generation: 0,
+        what,
+        pid: process(),
+        reserved: 0,
+    })
 }

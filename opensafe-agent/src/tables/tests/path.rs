@@ -243,7 +243,7 @@ fn own_pipes_and_memory_files_may_be_used_but_not_run_unasked() {
     view.memfd_dev = Some(Dev::new(0, 77));
     let tables = tables(&policy, &view);
     let kernel = Kernel::install(&tables, 0);
-    for id in [PIPE, SuperblockId::ByDev(Dev::new(0, 77))] {
+    for id in [PIPE, SuperblockId::ByTmpfsDev(Dev::new(0, 77))] {
         let word = kernel.path(id, b"/memfd:x (deleted)");
         assert_eq!(word.verdict(Access::FILE), Verdict::Allow);
         assert_eq!(word.verdict(Access::EXEC), Verdict::Deny);

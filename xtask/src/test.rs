@@ -13,6 +13,7 @@ use serde::Deserialize;
 use crate::{
     build::{self, Built},
     cli::TestArgs,
+    demo,
     repo::{self, say},
     run,
     vm::{self, Guest},
@@ -43,6 +44,14 @@ const STAGES: &[Stage] = &[
         run: policies,
     },
     Stage {
+        name: "sessions",
+        run: sessions,
+    },
+    Stage {
+        name: "trajectories",
+        run: trajectories,
+    },
+    Stage {
         name: "scenarios",
         run: scenarios,
     },
@@ -51,10 +60,21 @@ const STAGES: &[Stage] = &[
 /// How long the scenarios of one kernel may take, the guest's boot included.
 const SCENARIOS_TAKE: Duration = Duration::from_secs(20 * 60);
 
+/// Recorded sessions, seen from the repository's root.
+const TRAJECTORIES: &str = "../shared/corpus/trajectories";
+
 /// What the stages work on.
 struct Ground<'a> {
     built: Built,
     args: &'a TestArgs,
+}
+
+impl Ground<'_> {
+    /// The kernel for what runs on one alone.
+    fn one_kernel(&self) -> &str {
+        let chosen = self.args.kernel.first();
+        chosen.map_or(demo::KERNEL, String::as_str)
+    }
 }
 
 /// What was counted, and what to repeat at the end.
@@ -325,25 +345,56 @@ fn folders(parent: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
+/// The two sessions of the demo: each thing that it says is a test.
+fn sessions(ground: &Ground<'_>) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for claim in demo::check(ground.one_kernel(), &ground.built)? {
+        if claim.holds() {
+            println!("ok {}", claim.says);
+            tally.add(Tally::passed());
+        } else {
+            let failure = format!("{}: {}", claim.says, claim.against.join("; "));
+            tally.add(Tally::failed(failure));
+        }
+    }
+    Ok(tally)
+}
+
+/// Recorded sessions of real agents, which are data beside the repository and not in it.
+fn trajectories(ground: &Ground<'_>) -> Result<Tally> {
+    let folder = repo::root().join(TRAJECTORIES);
+    if !folder.is_dir() {
+        return Ok(Tally::skipped(&format!(
+            "recorded sessions are not in the repository, and there are none in {TRAJECTORIES} beside it"
+        )));
+    }
+    let kernel = ground.one_kernel();
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let command = [
+        "/share/bin/opensafe-sessions",
+        "replay",
+        &format!("/share/{name}"),
+        "/out",
+    ];
+    let outcome = Guest {
+        share: vec![folder.clone()],
+        out: repo::target().join("trajectories"),
+        timeout: SCENARIOS_TAKE,
+        ..Guest::new(kernel, &ground.built, &command)
+    }
+    .run()?;
+    Ok(scenario_counts(
+        kernel,
+        &String::from_utf8_lossy(&outcome.stdout),
+        outcome.status,
+    ))
+}
+
 /// What drives the built agent in a real kernel, on each kernel.
 fn scenarios(ground: &Ground<'_>) -> Result<Tally> {
     const PROGRAM: &str = "opensafe-scenarios";
     if ground.built.programs().all(|(name, _)| name != PROGRAM) {
         return Ok(Tally::skipped("there are no scenarios yet"));
-    }
-    let mut share = Vec::new();
-    let sessions = repo::root().join("tests/sessions");
-    let recorded = repo::root().join("../shared/corpus/trajectories");
-    if sessions.exists() {
-        share.push(sessions);
-    }
-    if recorded.exists() {
-        share.push(recorded);
-    } else {
-        say(format_args!(
-            "recorded sessions are not replayed: {} is not there",
-            recorded.display()
-        ));
     }
     let kernels: Vec<&str> = match &*ground.args.kernel {
         [] => vm::kernels().collect(),
@@ -352,7 +403,6 @@ fn scenarios(ground: &Ground<'_>) -> Result<Tally> {
     let guests: Vec<Guest> = kernels
         .iter()
         .map(|kernel| Guest {
-            share: share.clone(),
             timeout: SCENARIOS_TAKE,
             ..Guest::new(kernel, &ground.built, &["/share/bin/opensafe-scenarios"])
         })
@@ -397,7 +447,7 @@ fn scenario_counts(kernel: &str, output: &str, status: u8) -> Tally {
         },
         _ => {
             let mut tally = Tally::failed(format!(
-                "scenarios on {kernel}: ended with status {status} before their counts"
+                "{kernel}: ended with status {status} before the counts"
             ));
             tally.passed = count_lines(output, "ok ");
             tally.skipped = count_lines(output, "skip ");

@@ -150,6 +150,18 @@ pub struct ConnectBody {
 }
 
 impl ConnectBody {
+    /// Nobody.
+    pub const NONE: Self = Self {
+        magic: 0,
+        address: [0; 16],
+        dev: 0,
+        family: 0,
+        port: 0,
+        transport: 0,
+        socket_type: 0,
+        protocol: 0,
+        how: 0,
+    };
     /// By connect(2).
     pub const CONNECT: u16 = 0;
     /// By sending without connecting.

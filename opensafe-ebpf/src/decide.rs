@@ -226,7 +226,8 @@ pub fn transport_of(socket_type: u16, protocol: u16) -> u16 {
     }
     // IPPROTO_* of include/uapi/linux/in.h.
     match protocol {
-        6 | 262 => transport::TCP,
+        // TCP, MPTCP, and SMC, which shakes hands over TCP.
+        6 | 256 | 262 => transport::TCP,
         17 | 136 => transport::UDP,
         132 => transport::SCTP,
         1 | 58 => transport::ICMP,

@@ -10,10 +10,7 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
-use nix::{
-    sys::utsname::uname,
-    unistd::{Uid, User},
-};
+use nix::{sys::utsname::uname, unistd::Uid};
 use serde_json::{Value, json};
 
 use super::{
@@ -23,6 +20,7 @@ use super::{
     table::{Cell, Cut, Table},
 };
 use crate::{
+    account::Account,
     policy::{
         Host, Input, Policy, User as InputUser,
         test::{TestResult, run_tests},
@@ -110,16 +108,11 @@ fn rules(args: &PolicyRulesArgs) -> anyhow::Result<ExitCode> {
 /// The sandbox that `opensafe run` would make for these arguments, as a policy is told of it.
 fn input(args: &SandboxArgs) -> anyhow::Result<Input> {
     let user = match &args.user {
-        Some(name) => User::from_name(name)
-            .ok()
-            .flatten()
-            .with_context(|| format!("there is no user {name}"))?,
+        Some(name) => Account::named(name).with_context(|| format!("there is no user {name}"))?,
         None => {
             let owner = Invoker::current().owner;
-            let uid = owner.map_or_else(Uid::current, |owner| Uid::from_raw(owner.uid));
-            User::from_uid(uid)
-                .ok()
-                .flatten()
+            let uid = owner.map_or_else(|| Uid::current().as_raw(), |owner| owner.uid);
+            Account::of(uid)
                 .with_context(|| format!("user {uid} has no account"))
                 .advise("name one with --user")?
         }
@@ -132,11 +125,11 @@ fn input(args: &SandboxArgs) -> anyhow::Result<Input> {
     let agent = args.agent.clone().unwrap_or_else(|| AGENT.to_owned());
     Ok(Input {
         workspace,
-        home: user.dir,
+        home: user.home,
         tmp: env::var_os("TMPDIR").map_or_else(|| "/tmp".into(), PathBuf::from),
         user: InputUser {
             name: user.name,
-            uid: user.uid.as_raw(),
+            uid: user.uid,
         },
         runtime: "process".to_owned(),
         labels: BTreeMap::new(),

@@ -99,7 +99,10 @@ impl Enricher {
         let thread = event.task.tid;
         match &event.what {
             What::NotCreated => {
-                self.waiting.remove(&thread);
+                if let Some(waiting) = self.waiting.get_mut(&thread) {
+                    let void = |event: &Event| matches!(event.what, What::File { .. });
+                    waiting.events.retain(|event| !void(event));
+                }
             }
             What::File {
                 tentative: true, ..

@@ -3,7 +3,7 @@
 use crate::{
     event::Place,
     tables::pseudo_type,
-    view::{Mount, View},
+    view::{Dev, Mount, View},
 };
 
 /// Every name of a place in a view: one for each mount that shows it, the likeliest first (the mount
@@ -56,6 +56,7 @@ pub(super) fn label(view: &View, place: &Place) -> Vec<u8> {
     };
     match kind {
         Some(kind) => format!("{kind}:[{}]", place.inode).into_bytes(),
+        None if place.dev == Dev(0) && place.magic == 0 => b"(unknown)".to_vec(),
         None if place.partial => [b"(...)", place.path.as_slice()].concat(),
         None => place.path.clone(),
     }
@@ -83,7 +84,6 @@ fn name_through(mount: &Mount, path: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::Dev;
 
     fn mount(dev: u32, root: &str, point: &str) -> Mount {
         Mount {

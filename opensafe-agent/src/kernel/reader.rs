@@ -29,6 +29,10 @@ use crate::event::Event;
 
 /// How often the ring buffer is looked at when nothing urgent is in it.
 const PERIOD_MS: u16 = 10;
+/// Rounds that empty a full ring buffer of the smallest records.
+const LAST_ROUNDS: u32 = 64;
+/// Records that are read before anything else is looked at.
+const RECORDS_A_ROUND: usize = 4096;
 /// Events that may wait for the sinks.
 const QUEUE_EVENTS: usize = 65_536;
 
@@ -102,11 +106,14 @@ impl Drop for Events {
 }
 
 fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) {
+    let mut rounds_left = LAST_ROUNDS;
     loop {
         let last = shared.stop.load(Ordering::Acquire);
         let boot_ns = boot_time_ns();
         let mut any = false;
-        while let Some(record) = ring.next() {
+        // Bounded, so that a flood does not keep the thread from looking up.
+        for _ in 0..RECORDS_A_ROUND {
+            let Some(record) = ring.next() else { break };
             any = true;
             match decode(&record, boot_ns) {
                 Ok(event) => {
@@ -121,6 +128,12 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
         }
         if any {
             shared.news.notify_one();
+        }
+        if any && rounds_left > 0 {
+            // There is more. After the end was asked for, only as much as fits the buffer: who still
+            // sends then is not the command's.
+            rounds_left -= u32::from(last);
+            continue;
         }
         if last {
             shared.ended.store(true, Ordering::Release);

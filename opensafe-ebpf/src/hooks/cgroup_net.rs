@@ -5,7 +5,7 @@ use aya_ebpf::programs::SockAddrContext;
 use opensafe_common::event::ConnectBody;
 
 use crate::{
-    actor::{Actor, armed},
+    actor::{Actor, SandboxId, armed},
     decide,
     gate::peer_of_cgroup,
     kernel::current_task_and_cgroup,
@@ -48,7 +48,9 @@ pub fn v6(ctx: &SockAddrContext, how: u16) -> i32 {
 #[inline(always)]
 fn contact(ctx: &SockAddrContext, address: [u8; 16], how: u16) -> i32 {
     let (_, cgroup) = current_task_and_cgroup();
-    let Some(actor) = armed(cgroup).and_then(|sandbox| Actor::of(sandbox, cgroup)) else {
+    // It runs because the socket belongs to the sandbox's cgroup, whoever uses it.
+    let sandbox = armed(cgroup).unwrap_or(SandboxId(0));
+    let Some(actor) = Actor::of(sandbox, cgroup) else {
         return 1;
     };
     // SAFETY: as in `v4`.

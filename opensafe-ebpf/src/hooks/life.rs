@@ -24,10 +24,12 @@ const ENOMEM: i32 = 12;
 /// cannot be marked, and the fork fails.
 #[inline(always)]
 pub fn alloc(ctx: &LsmContext) -> i32 {
+    let child = Task(ctx.arg::<u64>(0));
     let Some(sandbox) = current_sandbox() else {
+        // A mark that was left at this address is nobody's.
+        unmark(child);
         return 0;
     };
-    let child = Task(ctx.arg::<u64>(0));
     match mark(child, sandbox) {
         Ok(()) => 0,
         Err(()) => {

@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{helpers::generated, programs::LsmContext};
-use opensafe_common::{event::ConnectBody, verdict::Verdict};
+use opensafe_common::{event::ConnectBody, tables::transport, verdict::Verdict};
 
 use crate::{
     actor::Actor,
@@ -43,7 +43,7 @@ pub fn connect(actor: &Actor, ctx: &LsmContext) -> i32 {
 pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
     let message = MessageHeader(ctx.arg::<u64>(1));
     match message.name() {
-        Some(0) => 0, // to the peer that was decided when it was connected to
+        Some(0) => to_peer_of(actor, Socket(ctx.arg::<u64>(0))),
         Some(name) => {
             let len = message.name_len().unwrap_or(ADDRESS_BYTES as u32);
             to_address(
@@ -54,7 +54,7 @@ pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
                 ConnectBody::SEND,
             )
         }
-        None => decide::at_other_family(actor).errno(actor),
+        None => to_unknown(actor, AF_UNSPEC, ConnectBody::SEND),
     }
 }
 
@@ -69,14 +69,39 @@ pub fn unix_connect(actor: &Actor, ctx: &LsmContext) -> i32 {
 pub fn unix_send(actor: &Actor, ctx: &LsmContext) -> i32 {
     match Socket(ctx.arg::<u64>(1)).sock() {
         Some(other) => to_unix(actor, other, ConnectBody::SEND),
-        None => decide::at_other_family(actor).errno(actor),
+        None => to_unknown(actor, AF_UNIX, ConnectBody::SEND),
     }
+}
+
+/// A send that names no peer. Where sockets are connected, it goes to whom was decided then; where
+/// they are bound to something and written to (packet, CAN, XDP), the send is all there is to decide.
+#[inline(always)]
+fn to_peer_of(actor: &Actor, socket: Socket) -> i32 {
+    let family = socket.sock().and_then(|sock| sock.family());
+    match family {
+        Some(AF_UNIX | AF_INET | AF_INET6 | AF_NETLINK) => 0,
+        Some(family) => to_unknown(actor, family, ConnectBody::SEND),
+        None => to_unknown(actor, AF_UNSPEC, ConnectBody::SEND),
+    }
+}
+
+/// A peer of another family, or one that cannot be made out.
+#[inline(always)]
+fn to_unknown(actor: &Actor, family: u16, how: u16) -> i32 {
+    let decision = decide::at_other_family(actor);
+    let mut body = ConnectBody::NONE;
+    body.family = family;
+    body.how = how;
+    if how == ConnectBody::SEND && !is_news(actor, decision, u64::from(family), 0, 1 << 29) {
+        return decision.errno(actor);
+    }
+    peer(actor, decision, 0, Requested::Unknown, &body)
 }
 
 #[inline(always)]
 fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -> i32 {
     let Some(sock) = socket.sock() else {
-        return decide::at_other_family(actor).errno(actor);
+        return to_unknown(actor, AF_UNSPEC, how);
     };
     let family = sock.family().unwrap_or(AF_UNSPEC);
     if family == AF_UNIX {
@@ -93,7 +118,7 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
         generated::bpf_probe_read_kernel(words.as_mut_ptr().cast(), len, address as *const c_void)
     };
     if failed != 0 || len < 2 {
-        return decide::at_other_family(actor).errno(actor);
+        return to_unknown(actor, family, how);
     }
     // SAFETY: the words are that many bytes and more, and bytes need no alignment.
     let bytes = unsafe { &*words.as_ptr().cast::<[u8; ADDRESS_BYTES]>() };
@@ -110,10 +135,12 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
         how,
     };
     let decision = match (family, asked) {
-        // Dissolves a connection; as a peer to send to, an IPv4 socket takes it for AF_INET
-        // (net/ipv4/udp.c), an IPv6 one for none.
-        (_, AF_UNSPEC) if how == ConnectBody::CONNECT => return 0,
-        (AF_INET6, AF_UNSPEC) => return 0,
+        // Dissolves a connection. As a peer to send to, an IPv4 socket takes it for AF_INET
+        // (net/ipv4/udp.c), an IPv6 one for none (net/ipv6/udp.c), or for AF_INET6 (net/ipv6/raw.c).
+        (AF_INET | AF_INET6 | AF_NETLINK, AF_UNSPEC) if how == ConnectBody::CONNECT => return 0,
+        (AF_INET6, AF_UNSPEC) if matches!(body.transport, transport::TCP | transport::UDP) => {
+            return 0;
+        }
         (AF_INET, AF_UNSPEC) | (AF_INET | AF_INET6, AF_INET) => {
             body.port = port(bytes, body.socket_type);
             body.address[10] = 0xff;
@@ -124,7 +151,7 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
             body.address[15] = bytes[7];
             decide::at_address(actor, body.address, body.transport, body.port)
         }
-        (AF_INET6, AF_INET6) => {
+        (AF_INET6, AF_INET6 | AF_UNSPEC) => {
             body.port = port(bytes, body.socket_type);
             let mut i = 0;
             while i < 16 {
@@ -133,14 +160,26 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
             }
             decide::at_address(actor, body.address, body.transport, body.port)
         }
-        // The kernel itself is no peer: requests for routes and addresses go there.
-        (AF_NETLINK, AF_NETLINK) if bytes[4] | bytes[5] | bytes[6] | bytes[7] == 0 => return 0,
+        // The kernel itself is no peer: requests for routes and addresses go there. A group's
+        // members are.
+        (AF_NETLINK, AF_NETLINK) if u64_at(bytes, 4) == 0 => return 0,
         _ => decide::at_other_family(actor),
     };
     if how == ConnectBody::SEND && !is_first_send(actor, decision, &body) {
         return decision.errno(actor);
     }
     peer(actor, decision, 0, Requested::Unknown, &body)
+}
+
+#[inline(always)]
+fn u64_at(bytes: &[u8; ADDRESS_BYTES], at: usize) -> u64 {
+    let mut value = 0;
+    let mut i = 0;
+    while i < 8 {
+        value |= u64::from(bytes[at + i]) << (8 * i);
+        i += 1;
+    }
+    value
 }
 
 #[inline(always)]
@@ -182,7 +221,7 @@ fn to_unix(actor: &Actor, other: Sock, how: u16) -> i32 {
         return peer(actor, decision, dentry.0, Requested::Unknown, &body);
     }
     let Some(address) = other.unix_address() else {
-        return decide::at_other_family(actor).errno(actor);
+        return to_unknown(actor, AF_UNIX, how);
     };
     if address.0 == 0 {
         return 0; // a socket without a name: reached by a descriptor only
@@ -222,12 +261,11 @@ fn is_news(actor: &Actor, decision: Decision, object: u64, object_more: u64, wha
     let Some(mm) = Task::current().mm() else {
         return true;
     };
-    let _ = actor;
     is_first(&ReportKey {
         mm: mm.0,
         object,
         object_more,
-        generation: 0,
+        generation: actor.policy.generation,
         what,
         pid: process(),
         reserved: 0,

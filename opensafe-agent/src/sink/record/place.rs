@@ -8,7 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::unistd::{Uid, User};
+use nix::unistd::Uid;
+
+use crate::account::Account;
 
 use super::file::Owner;
 use crate::run::RunId;
@@ -52,19 +54,19 @@ impl Invoker {
     fn of(uid: Uid, variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let id = |name| variable(name)?.to_str()?.parse::<u32>().ok();
         let sudo = id("SUDO_UID").filter(|user| uid.is_root() && *user != 0);
-        let account = |uid| User::from_uid(uid).ok().flatten();
+        let account = |uid: Uid| Account::of(uid.as_raw());
         let (home, owner) = match sudo {
             Some(user) => {
                 let account = account(Uid::from_raw(user));
-                let gid = id("SUDO_GID").or(account.as_ref().map(|account| account.gid.as_raw()));
+                let gid = id("SUDO_GID").or(account.as_ref().map(|account| account.gid));
                 let owner = gid.map(|gid| Owner { uid: user, gid });
-                (account.map(|account| account.dir), owner)
+                (account.map(|account| account.home), owner)
             }
             None => {
                 let home = variable("HOME").map(PathBuf::from);
                 let home = home.filter(|home| home.is_absolute());
                 (
-                    home.or_else(|| account(uid).map(|account| account.dir)),
+                    home.or_else(|| account(uid).map(|account| account.home)),
                     None,
                 )
             }
@@ -218,8 +220,8 @@ mod tests {
         let sudo = [("HOME", "/root"), ("SUDO_UID", "1"), ("SUDO_GID", "7")];
         let invoker = invoker(0, &sudo);
         assert_eq!(invoker.owner, Some(Owner { uid: 1, gid: 7 }));
-        let account = User::from_uid(Uid::from_raw(1)).unwrap().unwrap();
-        assert_eq!(invoker.home, account.dir);
+        let account = Account::of(1).unwrap();
+        assert_eq!(invoker.home, account.home);
     }
 
     #[test]

@@ -1,0 +1,53 @@
+//! `opensafe run` around a worker, and what it takes while it runs.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result};
+
+/// `opensafe run` with a policy, quiet.
+pub(crate) fn opensafe(policy: &Path) -> Command {
+    let mut command = Command::new("opensafe");
+    command
+        .args([
+            "run",
+            "--quiet",
+            "--record",
+            "/tmp/record.jsonl",
+            "--policy",
+        ])
+        .arg(policy)
+        .arg("--");
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A process's memory in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    /// Resident now.
+    pub(crate) resident: u64,
+    /// The most that was ever resident.
+    pub(crate) peak: u64,
+}
+
+impl Memory {
+    /// From `/proc/PID/status`.
+    pub(crate) fn of(pid: u32) -> Result<Self> {
+        let file = format!("/proc/{pid}/status");
+        let status = fs::read_to_string(&file).with_context(|| file.clone())?;
+        let bytes = |field: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(field));
+            let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+            kib.map(|kib| kib << 10)
+                .with_context(|| format!("no {field} in {file}"))
+        };
+        Ok(Self {
+            resident: bytes("VmRSS:")?,
+            peak: bytes("VmHWM:")?,
+        })
+    }
+}

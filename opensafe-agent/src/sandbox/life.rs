@@ -1,13 +1,9 @@
 //! A run while its command lives: events go on record, signals are passed on, the view is kept up to date.
 
 use std::{
-    ffi::OsStr,
     fs::File,
-    os::{
-        fd::AsFd,
-        unix::{ffi::OsStrExt, process::ExitStatusExt},
-    },
-    path::{Path, PathBuf},
+    os::{fd::AsFd, unix::process::ExitStatusExt},
+    path::Path,
     process::Child,
     sync::Arc,
     time::{Duration, Instant},
@@ -18,7 +14,10 @@ use nix::{
     sys::signal::Signal,
     unistd::Pid as NixPid,
 };
-use opensafe_common::counter::Counter;
+use opensafe_common::{
+    counter::Counter,
+    verdict::{Access, Verdict},
+};
 use tokio::{runtime::Runtime, sync::mpsc::UnboundedReceiver, time::MissedTickBehavior};
 
 use super::{
@@ -43,8 +42,6 @@ pub(super) struct Life {
     enforce: bool,
     rules: RuleSet,
     view: View,
-    /// Where the sandbox may leave what it likes: its workspace and temporary directory.
-    writable: Vec<PathBuf>,
     mounts: Option<File>,
     events: Events,
     kernel: Kernel,
@@ -63,7 +60,6 @@ impl Life {
     pub(super) fn new(
         enforce: bool,
         (rules, view): (RuleSet, View),
-        writable: Vec<PathBuf>,
         (kernel, events, enricher): (Kernel, Events, Enricher),
         sinks: Sinks<File, StandardError>,
     ) -> Self {
@@ -71,7 +67,6 @@ impl Life {
             enforce,
             rules,
             view,
-            writable,
             mounts: File::open("/proc/self/mountinfo").ok(),
             events,
             kernel,
@@ -181,10 +176,10 @@ impl Life {
     }
 
     /// A sandboxed process met a superblock that the tables do not know: one that it mounted in a
-    /// namespace of its own. A tmpfs gets the name that it has there if that is below a place where
-    /// the sandbox may leave what it likes anyway; every other name (`/usr/bin`) would be one that it
-    /// chose for itself, and what shows other files (an overlay, a disk) stays nameless, or rules
-    /// could be walked around by mounting.
+    /// namespace of its own. A tmpfs gets the name that it has there if the sandbox may leave there
+    /// what it likes anyway; every other name (`/usr/bin`) would be one that it chose for itself, and
+    /// what shows other files (an overlay, a disk) stays nameless, or rules could be walked around by
+    /// mounting.
     fn meet(&mut self, pid: Pid, place: &Place) {
         let known = |mount: &Mount| mount.dev == place.dev;
         let view = &self.view;
@@ -195,8 +190,10 @@ impl Life {
             return;
         };
         let own = |mount: &Mount| {
-            let point = Path::new(OsStr::from_bytes(&mount.point));
-            mount.fs_type == "tmpfs" && self.writable.iter().any(|place| point.starts_with(place))
+            let inside = [mount.point.as_slice(), b"/file"].concat();
+            let access = Access::WRITE.union(Access::CREATE);
+            let decided = self.rules.decide_path(&inside, access);
+            mount.fs_type == "tmpfs" && decided.verdict != Verdict::Deny
         };
         let met = lines.into_iter().map(|line| line.mount);
         let met: Vec<Mount> = met.filter(|mount| known(mount) && own(mount)).collect();

@@ -89,7 +89,6 @@ struct Prepared {
     account: Account,
     agent: String,
     workspace: PathBuf,
-    tmp: PathBuf,
     directory: PathBuf,
     host: HostInfo,
     record: RecordPlace,
@@ -171,7 +170,6 @@ impl Prepared {
             account,
             agent,
             workspace,
-            tmp,
             directory,
             host,
             rules,
@@ -275,7 +273,6 @@ impl Armed {
         let mut life = Life::new(
             request.mode == Mode::Enforce,
             (prepared.rules, prepared.view),
-            vec![prepared.workspace, prepared.tmp],
             (kernel, events, enricher),
             sinks,
         );

@@ -25,6 +25,7 @@ macro_rules! offsets {
 
 offsets! {
     task_cgroups = "task_struct.cgroups",
+    task_flags = "task_struct.flags",
     task_cred = "task_struct.cred",
     task_real_cred = "task_struct.real_cred",
     task_io_uring = "task_struct.io_uring",

@@ -253,6 +253,12 @@ pub fn acts_for_the_kernel() -> bool {
     if core::ptr::addr_eq(cred, real_cred) {
         return false;
     }
+    // include/linux/sched.h: PF_IO_WORKER, PF_USER_WORKER. Such a task works for another's request.
+    const WORKS_FOR_ANOTHER: u32 = 0x10 | 0x4000;
+    match read::<u32>(Task::current().0 + u64::from(constant!(OFFSETS.task_flags))) {
+        Some(flags) if flags & WORKS_FOR_ANOTHER == 0 => {}
+        _ => return false,
+    }
     let uses_io_uring = constant!(OFFSETS.task_io_uring);
     // A kernel without io_uring has no such field.
     uses_io_uring == 0 || read::<u64>(Task::current().0 + u64::from(uses_io_uring)) == Some(0)

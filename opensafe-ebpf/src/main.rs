@@ -59,6 +59,8 @@ lsm_programs! {
     path_unlink("path_unlink") = file::remove;
     /// A directory taken away.
     path_rmdir("path_rmdir") = file::remove;
+    /// A new superblock.
+    sb_kern_mount("sb_kern_mount") = file::mount;
     /// Cutting a file by its path.
     path_truncate("path_truncate") = file::truncate;
     /// connect(2).

@@ -70,6 +70,7 @@ hooks! {
     path_unlink Lsm "path_unlink" File "files are removed unchecked";
     path_rmdir Lsm "path_rmdir" File "directories are removed unchecked";
     path_truncate Lsm "path_truncate" File "files are cut by name unchecked";
+    sb_kern_mount Lsm "sb_kern_mount" File "an overlay of the sandbox's own shows it any file";
     socket_connect Lsm "socket_connect" Connect "connect(2) is unchecked";
     socket_sendmsg Lsm "socket_sendmsg" Connect "unconnected sends and TCP fast open are unchecked";
     unix_stream_connect Lsm "unix_stream_connect" Connect "Unix stream sockets are unchecked";

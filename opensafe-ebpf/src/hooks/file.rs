@@ -10,7 +10,7 @@ use crate::{
     actor::Actor,
     decide::REFUSED,
     gate::{Answer, By, PathRequest, ask, not_laxer, path, withdraw},
-    kernel::{Dentry, File, Path, acts_for_the_kernel, argument, open_flags_and_mode},
+    kernel::{Dentry, File, Path, Superblock, acts_for_the_kernel, argument, open_flags_and_mode},
     maps::TENTATIVE,
 };
 
@@ -148,6 +148,21 @@ pub fn rename(actor: &Actor, ctx: &LsmContext) -> i32 {
         errno = change(actor, new, at_new);
     }
     errno
+}
+
+/// `sb_kern_mount(superblock)`: a new superblock, by mount(2) or fsmount(2). An overlay would have the
+/// kernel open what lies below it in the mounter's name ([`open`] lets that pass), so a sandbox may
+/// not make one where anything is denied to it: it has no name in the view, and gets the verdict for
+/// that.
+#[inline(always)]
+pub fn mount(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // linux/magic.h
+    const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
+    let superblock = Superblock(argument(ctx, 0));
+    if superblock.magic() != Some(OVERLAYFS_SUPER_MAGIC) {
+        return 0;
+    }
+    change(actor, superblock.root().unwrap_or(Dentry(0)), Access::FILE)
 }
 
 /// `path_truncate(path)`: truncate(2); on 6.1 also ftruncate(2).

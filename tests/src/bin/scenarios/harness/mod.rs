@@ -8,7 +8,9 @@ mod run;
 
 use std::{
     fs,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -65,10 +67,21 @@ pub(crate) fn skipped(why: impl Into<String>) -> Result<Outcome> {
     Ok(Outcome::Skipped(why.into()))
 }
 
-/// Once, before any scenario: a mount namespace of our own, so that nothing stays mounted.
+/// Once, before any scenario: signals as they are by default, and a mount namespace of our own, so that nothing stays
+/// mounted.
 pub(crate) fn prepare() -> Result<()> {
     if !Uid::effective().is_root() {
         bail!("takes root, and a guest to be root in: cargo xtask test --only scenarios");
+    }
+    // Who started us in the background may have had us ignore Ctrl-C, and so would all that we start.
+    const MARK: &str = "SCENARIOS_PREPARED";
+    if std::env::var_os(MARK).is_none() {
+        let error = Command::new("env")
+            .args(["--default-signal", &format!("{MARK}=1")])
+            .arg(this_program()?)
+            .args(std::env::args_os().skip(1))
+            .exec();
+        return Err(error).context("env --default-signal");
     }
     unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace")?;
     mount(

@@ -1,5 +1,6 @@
 //! A run on a terminal.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::{
     fs::File,
     io::{Read as _, Write as _},
@@ -89,7 +90,10 @@ impl Terminal {
             let _ = self.child.kill();
             bail!("{error}; the screen shows {:?}", self.shown())
         })?;
-        let code = status.and_then(|status| status.code()).unwrap_or(-1);
+        // A signal's number and 128, as a shell says it: so does `opensafe` of its command.
+        let code =
+            status.and_then(|status| status.code().or(status.signal().map(|signal| signal + 128)));
+        let code = code.unwrap_or(-1);
         Ok((code, self.shown()))
     }
 }

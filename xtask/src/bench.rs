@@ -14,7 +14,7 @@ use crate::{
     build,
     cli::BenchArgs,
     repo::{self, say},
-    vm::{self, Guest, Show},
+    vm::{self, Guest},
 };
 
 /// Without it every page handed out is cleared first, which makes all else look cheap.
@@ -79,7 +79,7 @@ fn refresh(table: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs one mode of the bench program in a guest; what it printed.
+/// Runs one mode of the bench program in a guest; the figures that it left.
 fn guest(kernel: &str, built: &build::Built, mode: &str) -> Result<Value> {
     let count = mode == "count";
     let mut guest = Guest {
@@ -89,22 +89,20 @@ fn guest(kernel: &str, built: &build::Built, mode: &str) -> Result<Value> {
         } else {
             String::new()
         },
-        show: Show::Nothing,
+        out: repo::target().join("vm/bench").join(kernel).join(mode),
         ..Guest::new(kernel, built, &["/share/bin/opensafe-bench", mode])
     };
     guest
         .programs
         .push(("opensafe.o".to_owned(), build::object()));
-    let outcome = guest.run()?;
-    let stdout = String::from_utf8_lossy(&outcome.stdout);
-    if outcome.status != 0 {
-        bail!(
-            "{kernel}: the benchmark ended with {}; {} has the kernel's words",
-            outcome.status,
-            outcome.console.display()
-        );
+    let file = guest.out.join("figures.json");
+    let _ = fs::remove_file(&file);
+    let status = guest.run()?.status;
+    if status != 0 {
+        bail!("{kernel}: the benchmark ended with {status}");
     }
-    serde_json::from_str(&stdout).with_context(|| format!("{kernel}: {stdout:?}"))
+    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| file.display().to_string())
 }
 
 /// What the guest that counts found.

@@ -11,7 +11,7 @@ use aya::{Btf, Ebpf, EbpfLoader, programs::Lsm};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    operation::{self, Operation},
+    operation::{self, Operation, WORKER},
     policy,
     sandbox::{self, Memory},
     time,
@@ -112,14 +112,14 @@ fn wanted() -> Result<Vec<Operation>> {
     }
 }
 
-fn own_worker() -> Result<Command> {
-    let mut command = Command::new(env::current_exe()?);
+fn own_worker() -> Command {
+    let mut command = Command::new(WORKER);
     command.arg("worker");
-    Ok(command)
+    command
 }
 
 fn outside_worker() -> Result<Worker> {
-    let worker = Worker::start(own_worker()?)?;
+    let worker = Worker::start(own_worker())?;
     let cgroup = Path::new(CGROUPS).join("bench-outside");
     fs::create_dir_all(&cgroup).with_context(|| cgroup.display().to_string())?;
     fs::write(cgroup.join("cgroup.procs"), worker.pid().to_string()).context("move a worker")?;
@@ -152,7 +152,7 @@ fn sandboxed_block(
     operations: &[Operation],
 ) -> Result<Memory> {
     let mut command = sandbox::opensafe(policy);
-    let own = own_worker()?;
+    let own = own_worker();
     command.arg(own.get_program()).args(own.get_args());
     let mut inside = Worker::start(command)?;
     let agent = inside.pid();

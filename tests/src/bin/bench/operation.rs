@@ -22,6 +22,8 @@ const DIRECTORY: &str = "/tmp/a1/b22/c333/d4444/e55555";
 const DEEP: &CStr = c"/tmp/a1/b22/c333/d4444/e55555/file.txt";
 const SHORT: &CStr = c"/tmp/f";
 const PROGRAM: &CStr = c"/tmp/nothing";
+/// This program, at a place with one name only.
+pub(crate) const WORKER: &str = "/tmp/worker";
 /// Bytes of a write.
 const BLOCK: usize = 4096;
 /// Connections that may wait to be accepted; also the most that one round makes.
@@ -91,6 +93,8 @@ pub(crate) fn prepare() -> Result<()> {
         let path = Path::new(OsStr::from_bytes(file.to_bytes()));
         fs::write(path, vec![0; BLOCK]).with_context(|| path.display().to_string())?;
     }
+    let own = std::env::current_exe().context("this program's own file")?;
+    fs::copy(own, WORKER).context(WORKER)?;
     compile(PROGRAM)
 }
 

@@ -212,7 +212,7 @@ fn a_command_that_a_signal_ends_is_128_and_the_signal() -> Result<Outcome> {
 }
 
 fn whenever_a_run_is_asked_to_end_it_leaves_nothing_behind() -> Result<Outcome> {
-    const TIMES: u32 = 20;
+    const TIMES: u32 = 12;
     let program = this_program()?;
     let command = [program.as_os_str(), "probe".as_ref(), "sleeping".as_ref()];
     let before = Leftovers::now()?;

@@ -17,6 +17,7 @@ use crate::{
 };
 
 scenarios![
+    a_run_cannot_change_its_own_record,
     descendants_threads_daemons_and_own_cgroups_are_treated_the_same,
     leaving_the_cgroup_is_no_way_out_and_entering_it_is_a_way_in,
     three_runs_at_once_do_not_mix,
@@ -49,6 +50,22 @@ fn descendants_threads_daemons_and_own_cgroups_are_treated_the_same() -> Result<
         finished.record.denials().any(deep),
         "the ancestors of a process three levels deep are not on record"
     );
+    held()
+}
+
+fn a_run_cannot_change_its_own_record() -> Result<Outcome> {
+    let mut batch = Batch::new(&Policy::open())?;
+    let record = batch.record().to_owned();
+    let is_kept = |access| file("opensafe.records", &record, access);
+    for verb in ["write", "append", "open-and-empty", "truncate", "unlink"] {
+        batch.denied(attempt(verb, &[&record]), is_kept("write"));
+    }
+    let beside = record.with_extension("beside");
+    batch.fails(attempt("rename", &[&record, &beside]), "EACCES");
+    batch.works(attempt("create", &[&beside]));
+    batch.fails(attempt("rename", &[&beside, &record]), "EACCES");
+    batch.works(attempt("read", &[&record]));
+    batch.check()?;
     held()
 }
 
@@ -95,6 +112,18 @@ fn leaving_the_cgroup_is_no_way_out_and_entering_it_is_a_way_in() -> Result<Outc
         .stdout(Stdio::piped())
         .spawn()?;
     fs::write(format!("{cgroup}/cgroup.procs"), outsider.id().to_string())?;
+    // Another is born inside, of a parent outside.
+    let born = Command::new("python3")
+        .args(["-c", BORN_INSIDE, &cgroup])
+        .arg(this_program()?)
+        .args(["probe", "plain", "+", "read"])
+        .arg(path("closed"))
+        .output()?;
+    let said = String::from_utf8_lossy(&born.stdout).into_owned();
+    problems.check(said.contains("0 EACCES"), || {
+        let why = String::from_utf8_lossy(&born.stderr).into_owned();
+        format!("who was born inside got {said:?} {why}")
+    });
     // The sandbox's own is moved out.
     fs::write("/sys/fs/cgroup/cgroup.procs", &pid)?;
     let moved = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
@@ -140,6 +169,19 @@ fn leaving_the_cgroup_is_no_way_out_and_entering_it_is_a_way_in() -> Result<Outc
     );
     problems.outcome()
 }
+
+/// clone3(2) with CLONE_INTO_CGROUP (include/uapi/linux/sched.h) and SIGCHLD; the child runs the command.
+const BORN_INSIDE: &str = r"
+import ctypes, os, struct, sys
+cgroup = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)
+arguments = struct.pack('11Q', 0x200000000, 0, 0, 0, 17, 0, 0, 0, 0, 0, cgroup)
+child = ctypes.CDLL(None, use_errno=True).syscall(435, arguments, len(arguments))
+if child == 0:
+    os.execv(sys.argv[2], sys.argv[2:])
+if child < 0:
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.waitpid(child, 0)
+";
 
 fn waiting(output: &str) -> Result<String> {
     let line = output

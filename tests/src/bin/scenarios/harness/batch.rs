@@ -67,6 +67,11 @@ impl Expected {
         self
     }
 
+    /// A peer of a family that has no addresses for rules.
+    pub(crate) fn family(rule: &str, family: &str) -> Self {
+        Self::new("connect", rule).text("opensafe.network.family", family.as_bytes())
+    }
+
     /// And this text.
     pub(crate) fn text(mut self, key: &'static str, value: &[u8]) -> Self {
         self.texts.push((key, value.to_vec()));
@@ -167,6 +172,11 @@ impl Batch {
     pub(crate) fn options(mut self, options: &[&str]) -> Self {
         self.run = self.run.options(options);
         self
+    }
+
+    /// Where the record is going to be.
+    pub(crate) fn record(&self) -> &Path {
+        self.run.record_path()
     }
 
     /// With `--mode observe`: what is denied goes ahead.

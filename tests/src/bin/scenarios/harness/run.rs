@@ -101,6 +101,11 @@ impl Run {
         self
     }
 
+    /// Where that is.
+    pub(crate) fn record_path(&self) -> &Path {
+        &self.record
+    }
+
     /// What the command reads.
     pub(crate) fn stdin(mut self, stdin: Stdio) -> Self {
         self.stdin = stdin;
@@ -186,11 +191,12 @@ impl Running {
                 break status;
             }
             if start.elapsed() > PATIENCE {
+                let threads = threads(self.child.id());
                 let _ = self.child.kill();
                 let _ = self.child.wait();
                 let said = String::from_utf8_lossy(&read_at(&self.stderr)?).into_owned();
                 bail!(
-                    "the run has not ended after {} s: {said}",
+                    "the run has not ended after {} s: {said}\n{threads}",
                     PATIENCE.as_secs()
                 );
             }
@@ -247,6 +253,19 @@ impl Finished {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
+}
+
+/// Where in the kernel each thread of a process is, for who wants to know why it hangs.
+fn threads(process: u32) -> String {
+    let mut text = String::new();
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    for task in tasks.into_iter().flatten().flatten() {
+        for name in ["comm", "syscall", "stack"] {
+            let content = std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            text.push_str(&content);
+        }
+    }
+    text
 }
 
 /// Copies on a thread, to the end.

@@ -8,14 +8,14 @@ use std::{
         fd::AsRawFd as _,
         unix::{
             ffi::OsStrExt as _,
-            fs::{OpenOptionsExt as _, symlink},
+            fs::{OpenOptionsExt as _, PermissionsExt as _, symlink},
         },
     },
     path::Path,
 };
 
 use nix::{
-    fcntl::OFlag,
+    fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2},
     libc,
     mount::{MsFlags, mount},
     pty::openpty,
@@ -109,6 +109,11 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         )?)
     }),
     ("rename", |a| fs::rename(argument(a, 0)?, argument(a, 1)?)),
+    ("exchange", |a| {
+        let (one, other) = (Path::new(argument(a, 0)?), Path::new(argument(a, 1)?));
+        let flags = RenameFlags::RENAME_EXCHANGE;
+        Ok(renameat2(AT_FDCWD, one, AT_FDCWD, other, flags)?)
+    }),
     ("link", |a| fs::hard_link(argument(a, 0)?, argument(a, 1)?)),
     // What it leads to first, then its name.
     ("symlink", |a| symlink(argument(a, 0)?, argument(a, 1)?)),
@@ -191,6 +196,30 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
             MsFlags::MS_BIND,
             None::<&str>,
         )?)
+    }),
+    // An overlay of the run's own over the first directory, with its upper layer in the third: a name in it (the second)
+    // is changed so that the file is copied up, and the copy is read. The process stays there.
+    ("copy-up-and-read", |a| {
+        let (lower, name) = (Path::new(argument(a, 0)?), Path::new(argument(a, 1)?));
+        let scratch = Path::new(argument(a, 2)?);
+        let place = |name: &str| scratch.join(name);
+        for name in ["upper", "work", "merged"] {
+            fs::create_dir(place(name))?;
+        }
+        own_mounts()?;
+        let data = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            lower.display(),
+            place("upper").display(),
+            place("work").display()
+        );
+        let (kind, point) = (Some("overlay"), place("merged"));
+        mount(kind, &point, kind, MsFlags::empty(), Some(data.as_str()))?;
+        fs::set_permissions(point.join(name), fs::Permissions::from_mode(0o640))?;
+        read(&place("upper").join(name).into())
+    }),
+    ("chmod", |a| {
+        fs::set_permissions(argument(a, 0)?, fs::Permissions::from_mode(0o640))
     }),
     ("sleep", |a| {
         let milliseconds = number(argument(a, 0)?)?;

@@ -11,9 +11,14 @@ use std::{
     },
 };
 
-use io_uring::{IoUring, opcode, squeue::Entry, types::Fd};
+use io_uring::{
+    IoUring, opcode,
+    squeue::{Entry, Flags},
+    types::Fd,
+};
 use nix::{
     libc,
+    sys::prctl::set_keepcaps,
     sys::socket::{AddressFamily, SockFlag, SockType, SockaddrLike as _, SockaddrStorage, socket},
 };
 
@@ -27,6 +32,12 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         let descriptor = submit(&entry.build())?;
         close(descriptor);
         Ok(())
+    }),
+    // With credentials that the process had before: the same rights, in another object, so that the kernel acts with
+    // others than the task's own. The second has a thread of the kernel's do it.
+    ("ring-read-as-before", |a| read_as_before(a, Flags::empty())),
+    ("ring-read-as-before-by-thread", |a| {
+        read_as_before(a, Flags::ASYNC)
     }),
     ("ring-tcp", |a| {
         let address: SocketAddr = argument(a, 0)?
@@ -70,15 +81,29 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
     }),
 ];
 
+fn read_as_before(arguments: &[std::ffi::OsString], flags: Flags) -> io::Result<()> {
+    let path = CString::new(argument(arguments, 0)?.as_bytes())?;
+    let mut ring = IoUring::new(1)?;
+    let before = ring.submitter().register_personality()?;
+    set_keepcaps(true)?;
+    let entry = opcode::OpenAt::new(Fd(libc::AT_FDCWD), path.as_ptr()).flags(libc::O_RDONLY);
+    let entry = entry.build().personality(before).flags(flags);
+    close(submit_to(&mut ring, &entry)?);
+    Ok(())
+}
+
 #[allow(unsafe_code, reason = "the C structure has private padding")]
 fn message() -> libc::msghdr {
     // SAFETY: a structure of integers and pointers, for which zeros are a value.
     unsafe { zeroed() }
 }
 
-#[allow(unsafe_code, reason = "only the caller knows what an entry points to")]
 fn submit(entry: &Entry) -> io::Result<i32> {
-    let mut ring = IoUring::new(1)?;
+    submit_to(&mut IoUring::new(1)?, entry)
+}
+
+#[allow(unsafe_code, reason = "only the caller knows what an entry points to")]
+fn submit_to(ring: &mut IoUring, entry: &Entry) -> io::Result<i32> {
     // SAFETY: what the entries above point to lives in their functions, which wait here for the end of the operation.
     unsafe { ring.submission().push(entry) }.map_err(io::Error::other)?;
     ring.submit_and_wait(1)?;

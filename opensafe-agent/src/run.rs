@@ -340,19 +340,45 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Every count with its name in records and what it means in few words.
+    /// Every count with its name in records and what it means in few words, for one and for more.
     #[must_use]
-    pub const fn all(&self) -> [(&'static str, u64, &'static str); 6] {
+    pub const fn all(&self) -> [(&'static str, u64, [&'static str; 2]); 6] {
         [
-            ("no_path", self.no_path, "without a path"),
-            ("no_scratch", self.no_scratch, "without scratch memory"),
-            ("forks_refused", self.forks_refused, "forks refused"),
-            ("cgroups_unarmed", self.cgroups_unarmed, "cgroups not armed"),
-            ("marks_failed", self.marks_failed, "processes not marked"),
+            (
+                "no_path",
+                self.no_path,
+                ["decision without a path", "decisions without a path"],
+            ),
+            (
+                "no_scratch",
+                self.no_scratch,
+                [
+                    "decision without scratch memory",
+                    "decisions without scratch memory",
+                ],
+            ),
+            (
+                "forks_refused",
+                self.forks_refused,
+                ["fork refused", "forks refused"],
+            ),
+            (
+                "cgroups_unarmed",
+                self.cgroups_unarmed,
+                ["cgroup not armed", "cgroups not armed"],
+            ),
+            (
+                "marks_failed",
+                self.marks_failed,
+                ["process not marked", "processes not marked"],
+            ),
             (
                 "outlived",
                 self.outlived,
-                "tasks left the cgroup and outlived the run",
+                [
+                    "task left the cgroup and outlived the run",
+                    "tasks left the cgroup and outlived the run",
+                ],
             ),
         ]
     }

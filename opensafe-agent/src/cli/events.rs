@@ -22,7 +22,7 @@ use crate::{
             place::{FindError, Invoker},
             read::{Line, Lines, ReadError, read},
         },
-        terminal::{duration, who},
+        terminal::{duration, peer_over, who},
         text::{printable, printable_path},
     },
 };
@@ -34,6 +34,16 @@ const COLUMNS: [(&str, Cut); 6] = [
     ("OBJECT", Cut::Late),
     ("WHO", Cut::Early),
     ("RULE", Cut::Early),
+];
+
+/// The columns of [`COLUMNS`] where only denials are shown: those are few, and each is to be understood.
+const DENIALS: [(&str, Cut); 6] = [
+    ("TIME", Cut::Never),
+    ("WHAT", Cut::Never),
+    ("VERDICT", Cut::Never),
+    ("OBJECT", Cut::Wrap),
+    ("WHO", Cut::Wrap),
+    ("RULE", Cut::Wrap),
 ];
 
 pub(super) fn events(args: &EventsArgs) -> anyhow::Result<ExitCode> {
@@ -118,7 +128,8 @@ fn table<R: io::BufRead>(
         .start()
         .and_then(|start| start.text("opensafe.user.home"))
         .map_or_else(PathBuf::new, PathBuf::from);
-    let mut table = Table::new(COLUMNS, width, out);
+    let columns = if args.denied { DENIALS } else { COLUMNS };
+    let mut table = Table::new(columns, width, out);
     let seen = each(lines, args, |line| table.row(row(line, &home, zone)))?;
     table.finish()?;
     Ok(seen)
@@ -237,7 +248,7 @@ pub(super) fn status(line: &Line) -> Option<Status> {
     code.or_else(|| number("opensafe.process.exit.signal").map(Status::Signal))
 }
 
-/// A peer, as policies write it.
+/// A peer, as policies write it, and its protocol if it is not TCP.
 fn peer(line: &Line) -> String {
     let address = line.bytes("network.peer.address").unwrap_or_default();
     let address = printable(&address);
@@ -245,12 +256,13 @@ fn peer(line: &Line) -> String {
         return format!("unix:{address}");
     }
     let family = line.text("opensafe.network.family");
-    match line.number("network.peer.port") {
+    let peer = match line.number("network.peer.port") {
         None if address.is_empty() => printable(family.unwrap_or_default().as_bytes()).into_owned(),
         None | Some(0) => address.into_owned(),
         Some(port) if address.contains(':') => format!("[{address}]:{port}"),
         Some(port) => format!("{address}:{port}"),
-    }
+    };
+    peer_over(peer, line.text("network.transport").unwrap_or_default())
 }
 
 fn whom(line: &Line) -> String {

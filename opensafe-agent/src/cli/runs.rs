@@ -37,7 +37,7 @@ const COLUMNS: [(&str, Cut); 7] = [
     ("STATUS", Cut::Never),
     ("DENIALS", Cut::Never),
     ("AGENT", Cut::Early),
-    ("COMMAND", Cut::Late),
+    ("COMMAND", Cut::Early),
 ];
 
 pub(super) fn runs(args: &RunsArgs) -> anyhow::Result<ExitCode> {
@@ -154,7 +154,7 @@ fn print_table(
             (State::CutOff, _) => ("cut off".to_owned(), AnsiColor::Yellow.on_default()),
             (_, Some(Status::Code(0))) => ("ok".to_owned(), Style::new()),
             (_, Some(Status::Code(code))) => (format!("exit {code}"), red),
-            (_, Some(signal)) => (signal.to_string(), red),
+            (_, Some(Status::Signal(signal))) => (signal_name(signal), red),
             (_, None) => ("never ran".to_owned(), red),
         };
         let denials = if run.denials > 0 { red } else { Style::new() };
@@ -171,6 +171,14 @@ fn print_table(
     }
     table.finish()?;
     Ok(())
+}
+
+/// `SIGKILL`, as short as a column wants it.
+fn signal_name(signal: i32) -> String {
+    nix::sys::signal::Signal::try_from(signal).map_or_else(
+        |_| format!("signal {signal}"),
+        |known| known.as_str().to_owned(),
+    )
 }
 
 fn print_json(runs: &[Run], mut out: impl Write) -> anyhow::Result<()> {

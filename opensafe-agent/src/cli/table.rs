@@ -18,6 +18,8 @@ pub(super) enum Cut {
     Early,
     /// It is made narrower when those that go early are half as wide.
     Late,
+    /// It is made narrower, and goes on below: nothing of it is left out.
+    Wrap,
 }
 
 impl Cut {
@@ -27,6 +29,7 @@ impl Cut {
             Self::Never => usize::MAX,
             Self::Early => 11,
             Self::Late => 22,
+            Self::Wrap => 13,
         }
     }
 }
@@ -136,24 +139,40 @@ impl<const N: usize, W: Write> Table<N, W> {
     }
 
     fn print(&mut self, cells: &[Cell; N], widths: [usize; N]) -> io::Result<()> {
-        // Blanks come before what they separate, so that none end a line.
-        let mut blanks = 0;
-        for (cell, width) in cells.iter().zip(widths) {
-            if cell.text.is_empty() {
-                blanks += 2 + width;
-                continue;
-            }
-            let text = if self.width.is_some() {
-                &cut(&cell.text, width, cell.path)
-            } else {
-                &cell.text
+        let mut lines = [const { Vec::new() }; N];
+        for (at, cell) in cells.iter().enumerate() {
+            lines[at] = match (self.width, self.cuts[at]) {
+                (None, _) => vec![cell.text.clone()],
+                (_, Cut::Wrap) => wrap(&cell.text, widths[at]),
+                _ => vec![cut(&cell.text, widths[at], cell.path)],
             };
-            let style = cell.style;
-            write!(self.out, "{:blanks$}{style}{text}{style:#}", "")?;
-            blanks = 2 + width.saturating_sub(text.width());
         }
-        writeln!(self.out)
+        for number in 0..lines.iter().map(Vec::len).max().unwrap_or(0) {
+            // Blanks come before what they separate, so that none end a line.
+            let mut blanks = 0;
+            for ((cell, lines), width) in cells.iter().zip(&lines).zip(widths) {
+                let text = lines.get(number).map_or("", String::as_str);
+                if text.is_empty() {
+                    blanks += 2 + width;
+                    continue;
+                }
+                let style = cell.style;
+                write!(self.out, "{:blanks$}{style}{text}{style:#}", "")?;
+                blanks = 2 + width.saturating_sub(text.width());
+            }
+            writeln!(self.out)?;
+        }
+        Ok(())
     }
+}
+
+/// Columns that rows would take if nothing were cut.
+pub(super) fn natural<const N: usize>(titles: &[(&str, Cut); N], rows: &[[Cell; N]]) -> usize {
+    let widths = titles.iter().enumerate().map(|(at, (title, _))| {
+        let cells = rows.iter().map(|row| row[at].text.width());
+        cells.max().unwrap_or(0).max(title.width())
+    });
+    widths.sum::<usize>() + 2 * N.saturating_sub(1)
 }
 
 /// Takes from the widest columns that may be cut until all fit, or none has more to give.
@@ -201,6 +220,39 @@ fn cut(text: &str, width: usize, path: bool) -> String {
     shown
 }
 
+/// `text` in lines of at most `width` columns: broken at blanks, or else behind a slash or a comma, or
+/// else anywhere.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while rest.width() > width.max(2) {
+        let mut used = 0;
+        let fits = rest
+            .char_indices()
+            .find(|(_, character)| {
+                used += character.width().unwrap_or(0);
+                used > width.max(2)
+            })
+            .map_or(rest.len(), |(at, _)| at);
+        let blank = rest[..fits].rfind(' ').filter(|at| *at > 0);
+        // A line may be full right before a blank.
+        let blank = if rest[fits..].starts_with(' ') {
+            Some(fits)
+        } else {
+            blank
+        };
+        let behind = rest[..fits].rfind(['/', ',']).map(|at| at + 1);
+        // The first slash of a path is no place to break it.
+        let end = blank.or(behind.filter(|at| *at > 1)).unwrap_or(fits);
+        lines.push(rest[..end].trim_end().to_owned());
+        rest = rest[end..].trim_start();
+    }
+    if !rest.is_empty() || lines.is_empty() {
+        lines.push(rest.to_owned());
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,6 +291,31 @@ mod tests {
         }
         let text = table(Some(60), &[["1", path, why]]);
         assert!(text.contains("/file.py "), "{text}");
+    }
+
+    #[test]
+    fn what_is_wrapped_is_there_in_full() {
+        let path = "/home/me/work/some/where/deep/below/Москва/東京/file.py";
+        let why = "git.hooks: a reason that goes on and on and on and on";
+        for width in 33..160 {
+            let mut out = Vec::new();
+            let columns = [("ID", Cut::Never), ("PATH", Cut::Wrap), ("WHY", Cut::Wrap)];
+            let mut table = Table::new(columns, Some(width), &mut out);
+            table.row(["1", path, why].map(Cell::new)).unwrap();
+            table.finish().unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let text = anstream::adapter::strip_str(&text).to_string();
+            assert!(text.lines().all(|line| line.width() <= width), "{text}");
+            // Whatever the order in which the columns' lines stand.
+            let count = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
+            assert_eq!(count(&text), count(&format!("ID PATH WHY 1 {path}{why}")));
+        }
+        assert_eq!(
+            wrap("git.hooks: Git hooks run", 13),
+            ["git.hooks:", "Git hooks run"]
+        );
+        assert_eq!(wrap("~/work/.git/hooks", 13), ["~/work/.git/", "hooks"]);
+        assert_eq!(wrap("/extraordinarily", 8), ["/extraor", "dinarily"]);
     }
 
     #[test]

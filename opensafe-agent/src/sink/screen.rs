@@ -32,6 +32,11 @@ pub trait Screen {
     /// Shows a line, which ends with a newline, now or soon. Does not wait.
     fn show(&mut self, line: &str);
 
+    /// Columns of the terminal that a person looks at; `None` if there is none, or it is not known.
+    fn columns(&self) -> Option<usize> {
+        None
+    }
+
     /// Shows what waits, as far as it can be without waiting.
     fn settle(&mut self) {}
 
@@ -54,6 +59,8 @@ impl Screen for String {
 pub struct StandardError<F = Stderr> {
     file: F,
     terminal: bool,
+    /// Columns, as the environment has them, of a terminal beyond a pipe.
+    columns: Option<usize>,
     waiting: Vec<u8>,
     not_shown: u64,
     confession: fn(u64) -> String,
@@ -63,11 +70,17 @@ impl StandardError {
     /// For lines that a person reads.
     #[must_use]
     pub fn for_lines() -> Self {
-        Self::new(std::io::stderr(), |count| {
+        let new = Self::new(std::io::stderr(), |count| {
             format!(
                 "opensafe: {count} lines are not shown, since nobody read on; they are in the record\n"
             )
-        })
+        });
+        // Who asks for colours in a pipe hands them on to a terminal. A log's lines are never broken.
+        let columns = std::env::var("COLUMNS").ok().filter(|_| Self::colour());
+        Self {
+            columns: columns.and_then(|columns| columns.parse().ok()),
+            ..new
+        }
     }
 
     /// For lines of JSON.
@@ -90,6 +103,7 @@ impl<F: AsFd> StandardError<F> {
     fn new(file: F, confession: fn(u64) -> String) -> Self {
         Self {
             terminal: isatty(&file).unwrap_or(false),
+            columns: None,
             file,
             waiting: Vec::new(),
             not_shown: 0,
@@ -160,6 +174,14 @@ impl<F: AsFd> StandardError<F> {
 }
 
 impl<F: AsFd> Screen for StandardError<F> {
+    fn columns(&self) -> Option<usize> {
+        if self.terminal {
+            let (width, _) = terminal_size::terminal_size_of(&self.file)?;
+            return Some(usize::from(width.0));
+        }
+        self.columns
+    }
+
     fn show(&mut self, line: &str) {
         self.keep(line);
         self.settle();

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anstyle::{AnsiColor, Style};
+use unicode_width::UnicodeWidthStr as _;
 
 use super::{
     fold::{Due, Fold, Group, Kind},
@@ -26,6 +27,9 @@ const OPERATION: usize = 34;
 
 /// Columns that a process and its ancestors take before `rule`.
 const WHO: usize = 32;
+
+/// What lines that go on begin with: as wide as `opensafe: `.
+const INDENT: &str = "          ";
 
 /// Ancestors that are shown.
 const ANCESTORS: usize = 4;
@@ -78,7 +82,7 @@ impl<O: Screen> Terminal<O> {
         } else {
             text.push_str(&enforced(&run.enforcement, &run.host.kernel));
         }
-        self.screen.show(&text);
+        self.screen.show(&fitted(&text, self.screen.columns()));
     }
 
     /// Shows a denial, or counts it; shows nothing of other events.
@@ -111,7 +115,7 @@ impl<O: Screen> Terminal<O> {
         let rest = self.fold.finish(Instant::now());
         self.counts(rest);
         let text = summary(run, end, record, &self.home);
-        self.screen.finish(&text);
+        self.screen.finish(&fitted(&text, self.screen.columns()));
     }
 
     fn counts(&mut self, due: Vec<Due<Denial>>) {
@@ -142,20 +146,81 @@ impl<O: Screen> Terminal<O> {
             ("would deny", would)
         };
         let operation = denial.operation;
-        let width = operation.chars().count() + 1 + object.chars().count();
-        let pad = OPERATION.saturating_sub(width);
-        let who_pad = WHO.saturating_sub(denial.who.chars().count());
-        let mut line = format!(
-            "opensafe: {style}{word}{style:#}  {operation} {bold}{object}{bold:#}{:pad$}  by {}{:who_pad$}  rule {}",
-            "", denial.who, "", denial.rule
-        );
+        let mut rule = format!("rule {}", denial.rule);
         if times.is_empty() && !denial.reason.is_empty() {
-            let _ = write!(line, ": {}", denial.reason);
+            let _ = write!(rule, ": {}", denial.reason);
         }
-        line.push_str(times);
-        line.push('\n');
-        line
+        rule.push_str(times);
+        let what = format!("{operation} {object}");
+        let (what_pad, who_pad) = (
+            OPERATION.saturating_sub(what.width()),
+            WHO.saturating_sub(denial.who.width()),
+        );
+        let by = format!("by {}", denial.who);
+        let room = self.screen.columns().unwrap_or(usize::MAX);
+        let to_what = format!("opensafe: {word}  {what}").width();
+        let below = |text: String| fitted(&format!("{INDENT}{text}"), Some(room));
+        // In one line, as in a table; or else the rule is below; or else who did it, too.
+        let line = format!("{:what_pad$}  {by}{:who_pad$}  {rule}\n", "", "");
+        let rest = if to_what + line.trim_end().width() <= room {
+            line
+        } else if to_what + 2 + by.width() <= room {
+            format!("  {by}\n{}", below(rule))
+        } else {
+            format!("\n{}", below(format!("{by} · {rule}")))
+        };
+        format!("opensafe: {style}{word}{style:#}  {operation} {bold}{object}{bold:#}{rest}")
     }
+}
+
+/// Lines that are broken to fit into so many columns, where ` · ` stands or else at blanks.
+fn fitted(text: &str, width: Option<usize>) -> String {
+    let mut all = String::new();
+    for line in text.lines() {
+        match width {
+            Some(width) if line.width() > width => broken(line, width, &mut all),
+            _ => all.push_str(line),
+        }
+        all.push('\n');
+    }
+    all
+}
+
+/// Appends `line` to `all`, in as many lines of `width` columns as it takes.
+fn broken(line: &str, width: usize, all: &mut String) {
+    let (mut now, text) = match line.strip_prefix(INDENT) {
+        Some(text) => (INDENT.to_owned(), text),
+        None => (String::new(), line),
+    };
+    for part in text.split(" · ") {
+        if now.width() + 3 + part.width() <= width {
+            append(&mut now, " · ", part);
+            continue;
+        }
+        if !now.trim().is_empty() {
+            next_line(&mut now, all);
+        }
+        for word in part.split(' ') {
+            if !now.trim().is_empty() && now.width() + 1 + word.width() > width {
+                next_line(&mut now, all);
+            }
+            append(&mut now, " ", word);
+        }
+    }
+    all.push_str(&now);
+}
+
+fn append(line: &mut String, between: &str, text: &str) {
+    if !line.trim().is_empty() {
+        line.push_str(between);
+    }
+    line.push_str(text);
+}
+
+fn next_line(line: &mut String, all: &mut String) {
+    all.push_str(line);
+    all.push('\n');
+    INDENT.clone_into(line);
 }
 
 /// A denial, in words that a terminal can be given.
@@ -190,9 +255,17 @@ impl Denial {
                 printable_path(path, home).into_owned(),
                 "defaults.file",
             ),
-            Action::Connect { ruling, peer, .. } => {
-                (ruling, "connect", peer_text(peer), "defaults.connect")
-            }
+            Action::Connect {
+                ruling,
+                peer,
+                transport,
+                ..
+            } => (
+                ruling,
+                "connect",
+                peer_over(peer_text(peer), transport),
+                "defaults.connect",
+            ),
             Action::Exit { .. } => return None,
         };
         let Ruling {
@@ -260,6 +333,15 @@ pub fn peer_text(peer: &Peer) -> String {
         Peer::UnixPath(path) => format!("unix:{}", printable(path)),
         Peer::UnixAbstract(name) => format!("unix:@{}", printable(name)),
         Peer::Family(name) => printable(name.as_bytes()).into_owned(),
+    }
+}
+
+/// A peer and how it was contacted, where that is not how most are: `192.0.2.1:53 (udp)`.
+#[must_use]
+pub fn peer_over(peer: String, transport: &str) -> String {
+    match transport {
+        "udp" | "sctp" | "icmp" => format!("{peer} ({transport})"),
+        _ => peer,
     }
 }
 
@@ -345,11 +427,16 @@ fn summary(run: &RunStart, end: &RunEnd, record: &Path, home: &Path) -> String {
         } else {
             some(ran, "program")
         },
-        format!(
-            "{} read, {} written",
-            some(touched.files_read, "file"),
-            touched.files_written
-        ),
+        // Without the hooks that decide about files, nobody saw any.
+        if run.enforcement.file.level == Level::None {
+            "files not on record".to_owned()
+        } else {
+            format!(
+                "{} read, {} written",
+                some(touched.files_read, "file"),
+                touched.files_written
+            )
+        },
         some(touched.destinations, "destination"),
     ];
     let denial = if run.mode == Mode::Observe {
@@ -393,7 +480,7 @@ fn summary(run: &RunStart, end: &RunEnd, record: &Path, home: &Path) -> String {
         .all()
         .iter()
         .filter(|(_, count, _)| *count > 0)
-        .map(|(_, count, words)| format!("{count} {words}"))
+        .map(|(_, count, [one, many])| some_with(*count, one, many))
         .collect();
     if !trouble.is_empty() {
         let _ = writeln!(text, "          trouble: {}", trouble.join(" · "));

@@ -34,9 +34,13 @@ impl Store for Vec<u8> {
 
 /// A screen whose text can still be read when the sinks are gone.
 #[derive(Clone, Default)]
-struct Shared(std::rc::Rc<std::cell::RefCell<String>>);
+struct Shared(std::rc::Rc<std::cell::RefCell<String>>, Option<usize>);
 
 impl Screen for Shared {
+    fn columns(&self) -> Option<usize> {
+        self.1
+    }
+
     fn show(&mut self, line: &str) {
         self.0.borrow_mut().push_str(line);
     }
@@ -80,6 +84,23 @@ fn a_run_shows_its_start_its_denials_and_its_end() {
         lines,
     );
     insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn on_a_terminal_no_line_is_wider_than_it_where_blanks_allow() {
+    let on = |columns| {
+        let show = move |Shared(text, _)| lines(Shared(text, Some(columns)));
+        let (run, ending) = (samples::start(), samples::ending());
+        shown(&run, &samples::events(), ending, Vec::new(), show)
+    };
+    for columns in 70..200 {
+        let wide = on(columns)
+            .lines()
+            .find(|line| line.chars().count() > columns)
+            .map(str::to_owned);
+        assert_eq!(wide, None, "{columns}");
+    }
+    insta::assert_snapshot!(on(80));
 }
 
 #[test]
@@ -136,6 +157,8 @@ fn an_end_with_trouble_says_so() {
     ending.status = Some(Status::Signal(9));
     ending.losses.seen = 15;
     ending.losses.ring_full = 3;
+    ending.trouble.outlived = 1;
+    ending.trouble.forks_refused = 2;
     ending.cleanup = Cleanup {
         killed: 2,
         cgroup_left: Some("Device or resource busy".into()),

@@ -64,6 +64,15 @@ fn on_a_terminal_the_table_fits() {
 }
 
 #[test]
+fn denials_are_shown_whole_on_a_narrow_terminal() {
+    let denied = EventsArgs {
+        denied: true,
+        ..args()
+    };
+    insta::assert_snapshot!(shown(&record(), &denied, Some(80)));
+}
+
+#[test]
 fn denials_alone_can_be_asked_for() {
     let args = EventsArgs {
         denied: true,

@@ -70,6 +70,16 @@ fn runs_are_a_table() {
 }
 
 #[test]
+fn runs_fit_into_80_columns() {
+    let (_directory, runs) = runs();
+    let mut out = Vec::new();
+    print_table(&runs, &TimeZone::UTC, Some(80), &mut out).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    let out = anstream::adapter::strip_str(&out).to_string();
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+}
+
+#[test]
 fn runs_are_json_lines() {
     let (directory, runs) = runs();
     let mut out = Vec::new();

@@ -5,12 +5,24 @@ use std::{io::Write, process::ExitCode};
 use anstyle::{AnsiColor, Style};
 use nix::unistd::Uid;
 
-use super::{Advise as _, args::DoctorArgs, output};
+use super::{
+    Advise as _,
+    args::DoctorArgs,
+    output,
+    table::{Cell, Cut, Table},
+};
 use crate::{
-    doctor::{Check, Examination, Finding, examine},
+    doctor::{Examination, Finding, examine},
     enforcement::Level,
     sink::text::printable,
 };
+
+const COLUMNS: [(&str, Cut); 4] = [
+    ("CHECK", Cut::Never),
+    ("RESULT", Cut::Never),
+    ("FOUND", Cut::Wrap),
+    ("MEANS", Cut::Wrap),
+];
 
 pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     if !Uid::effective().is_root() {
@@ -24,7 +36,7 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         writeln!(out, "{}", json(&found)?)?;
     } else {
-        show(&found, &mut out)?;
+        show(&found, output::width(), &mut out)?;
     }
     out.flush()?;
     Ok(ExitCode::from(match found.level() {
@@ -42,22 +54,18 @@ fn json(found: &Examination) -> anyhow::Result<serde_json::Value> {
     Ok(value)
 }
 
-fn show(found: &Examination, out: &mut impl Write) -> std::io::Result<()> {
-    let width = |of: fn(&Check) -> usize| found.checks.iter().map(of).max().unwrap_or(0);
-    let (what, detail) = (
-        width(|check| check.what.len()),
-        width(|check| check.found.len()).min(60),
-    );
+fn show(found: &Examination, width: Option<usize>, out: &mut impl Write) -> std::io::Result<()> {
+    let mut table = Table::new(COLUMNS, width, &mut *out);
     for check in &found.checks {
         let (word, style) = word(check.state);
-        writeln!(
-            out,
-            "{:what$}  {:detail$}  {style}{word:<7}{style:#}  {}",
-            check.what,
-            printable(check.found.as_bytes()),
-            check.so,
-        )?;
+        table.row([
+            Cell::new(check.what),
+            Cell::new(word).styled(style),
+            Cell::new(printable(check.found.as_bytes())),
+            Cell::new(check.so.as_str()),
+        ])?;
     }
+    table.finish()?;
     let refused: Vec<_> = found.hooks.iter().filter(|hook| !hook.loaded).collect();
     let lsm_there = found
         .hooks
@@ -84,8 +92,14 @@ fn show(found: &Examination, out: &mut impl Write) -> std::io::Result<()> {
     for missing in found.enforcement.missing() {
         writeln!(
             out,
-            "missing: {} ({})\n  {}",
+            "missing: {}\n  why: {}\n  fix: {}",
             missing.what, missing.why, missing.fix
+        )?;
+    }
+    if found.level() == Level::Partial {
+        writeln!(
+            out,
+            "`opensafe run` refuses a policy that needs more than that, unless --partial is given"
         )?;
     }
     Ok(())

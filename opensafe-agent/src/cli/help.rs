@@ -24,7 +24,7 @@ See 'opensafe --help' for examples and exit statuses, and
 pub(super) const OPENSAFE: &str = "\
 Examples:
   What can this host enforce?
-      opensafe doctor
+      sudo opensafe doctor
   Run an agent on the project in this directory:
       sudo opensafe run --policy coding-agent -- some-agent fix-issue 1867
   Why did that fail?
@@ -38,8 +38,13 @@ Exit statuses:
   'run' otherwise exits as its command did; 'doctor' with 0, 1 or 2 says that
   this host enforces everything, a part, or nothing.
 
+Privileges:
+  'run' and 'doctor' take root; the other commands do not.
+
 Environment:
   NO_COLOR, CLICOLOR_FORCE  never, or always, use colour
+  COLUMNS                   how wide the terminal is to which a pipe leads, if
+                            colour is always used
   XDG_STATE_HOME            where records are, below opensafe/runs
                             [default: ~/.local/state]
   OPENSAFE_POLICY_PATH      where policies are that are named without a path,
@@ -76,7 +81,8 @@ Examples:
         select(.\"opensafe.file.access\" | index(\"write\")) | .\"file.path\"' | sort -u
 
 Notes:
-  On a terminal, what does not fit is cut with '…'; elsewhere nothing is.
+  On a terminal, what does not fit is cut with '…'; nothing is elsewhere, or
+  with --denied.
   The keys of --json are in docs/events.md.
 
 Exit statuses:
@@ -96,6 +102,13 @@ Exit statuses:
   2  the command line makes no sense";
 
 pub(super) const DOCTOR: &str = "\
+Examples:
+      sudo opensafe doctor
+      sudo opensafe doctor --json | jq .enforcement
+
+Privileges:
+  Loading programs into the kernel takes root. Nothing is left behind.
+
 Exit statuses:
   0    exec, file and connect rules are fully enforced here
   1    a part is

@@ -17,7 +17,7 @@ use super::{
     Advise as _,
     args::{PolicyCheckArgs, PolicyCommand, PolicyRulesArgs, PolicyTestArgs, SandboxArgs},
     output,
-    table::{Cell, Cut, Table},
+    table::{self, Cell, Cut, Table},
 };
 use crate::{
     account::Account,
@@ -47,11 +47,11 @@ const AGENT: &str = "agent";
 const COLUMNS: [(&str, Cut); 7] = [
     ("ID", Cut::Never),
     ("ON", Cut::Never),
-    ("MATCH", Cut::Late),
-    ("ACCESS/PORTS", Cut::Early),
+    ("MATCH", Cut::Never),
+    ("ACCESS/PORTS", Cut::Never),
     ("VERDICT", Cut::Never),
     ("SEVERITY", Cut::Never),
-    ("REASON", Cut::Early),
+    ("REASON", Cut::Never),
 ];
 
 pub(super) fn policy(command: &PolicyCommand) -> anyhow::Result<ExitCode> {
@@ -100,7 +100,7 @@ fn rules(args: &PolicyRulesArgs) -> anyhow::Result<ExitCode> {
         writeln!(out, "{}", rules_json(&rules))?;
         out.flush()?;
     } else {
-        rules_table(&rules, output::width(), out)?;
+        show_rules(&rules, output::width(), out)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -123,10 +123,13 @@ fn input(args: &SandboxArgs) -> anyhow::Result<Input> {
         .with_context(|| format!("the workspace {}", workspace.display()))?;
     let host = uname().context("the host's name")?;
     let agent = args.agent.clone().unwrap_or_else(|| AGENT.to_owned());
+    let tmp = env::var_os("TMPDIR")
+        .map(PathBuf::from)
+        .filter(|tmp| tmp.is_absolute());
     Ok(Input {
         workspace,
-        home: user.home,
-        tmp: env::var_os("TMPDIR").map_or_else(|| "/tmp".into(), PathBuf::from),
+        home: real(user.home),
+        tmp: real(tmp.unwrap_or_else(|| "/tmp".into())),
         user: InputUser {
             name: user.name,
             uid: user.uid,
@@ -137,10 +140,15 @@ fn input(args: &SandboxArgs) -> anyhow::Result<Input> {
         host: Host {
             name: host.nodename().to_string_lossy().into_owned(),
             kernel: host.release().to_string_lossy().into_owned(),
-            capabilities: Vec::new(),
+            capabilities: ["exec", "file", "connect"].map(str::to_owned).to_vec(),
         },
         agent,
     })
+}
+
+/// Rules are about where things are.
+fn real(path: PathBuf) -> PathBuf {
+    path.canonicalize().unwrap_or(path)
 }
 
 /// A rule's subject in the words of a policy.
@@ -215,36 +223,81 @@ fn peer(peer: &Peer) -> String {
     }
 }
 
+/// A table where it fits, or else one rule below the other: whoever asks for rules wants to see them whole.
+fn show_rules(rules: &RuleSet, width: Option<usize>, out: impl Write) -> io::Result<()> {
+    let rows = rows(rules);
+    if width.is_some_and(|width| table::natural(&COLUMNS, &rows) > width) {
+        return rules_list(rules, out);
+    }
+    let mut table = Table::new(COLUMNS, None, out);
+    for row in rows {
+        table.row(row)?;
+    }
+    table.finish()
+}
+
+/// A paragraph for each rule, and the defaults at the end.
+fn rules_list(rules: &RuleSet, mut out: impl Write) -> io::Result<()> {
+    let bold = Style::new().bold();
+    for rule in &rules.rules {
+        let words = Words::of(&rule.subject);
+        let (style, verdict) = (style(rule.verdict), verdict(rule.verdict));
+        let narrowed = match words.narrowed(&rule.subject) {
+            any if any.is_empty() || any == "any" => String::new(),
+            narrowed => format!(" ({narrowed})"),
+        };
+        writeln!(
+            out,
+            "{bold}{}{bold:#}: {style}{verdict}{style:#} {}{narrowed}, severity {}",
+            printable(rule.id.0.as_bytes()),
+            words.on,
+            rule.severity.name(),
+        )?;
+        if !rule.reason.is_empty() {
+            writeln!(out, "  {}", printable(rule.reason.as_bytes()))?;
+        }
+        for pattern in &words.matches {
+            writeln!(out, "    {}", printable(pattern.as_bytes()))?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(out, "where no rule matches:")?;
+    for (on, default) in defaults(rules) {
+        let style = style(default);
+        writeln!(
+            out,
+            "  {bold}defaults.{on}{bold:#}: {style}{}{style:#}",
+            verdict(default)
+        )?;
+    }
+    out.flush()
+}
+
 /// A row for each rule, a further one for each further match, and at the end the defaults.
-fn rules_table(rules: &RuleSet, width: Option<usize>, out: impl Write) -> io::Result<()> {
-    let mut table = Table::new(COLUMNS, width, out);
+fn rows(rules: &RuleSet) -> Vec<[Cell; 7]> {
+    let mut rows = Vec::new();
     let shown = |text: &str| Cell::new(printable(text.as_bytes()));
     for rule in &rules.rules {
         let words = Words::of(&rule.subject);
         let mut matches = words.matches.iter();
         let first = matches.next().map_or("", String::as_str);
-        table.row([
+        rows.push([
             shown(&rule.id.0),
             Cell::new(words.on),
-            shown(first).path(),
+            shown(first),
             Cell::new(words.narrowed(&rule.subject)),
             Cell::new(verdict(rule.verdict)).styled(style(rule.verdict)),
             Cell::new(rule.severity.name()),
             shown(&rule.reason),
-        ])?;
+        ]);
         for further in matches {
             let mut row = [const { Cell::blank() }; 7];
-            row[2] = shown(further).path();
-            table.row(row)?;
+            row[2] = shown(further);
+            rows.push(row);
         }
     }
-    let defaults = rules.defaults;
-    for (on, default) in [
-        ("exec", defaults.exec),
-        ("file", defaults.file),
-        ("connect", defaults.connect),
-    ] {
-        table.row([
+    for (on, default) in defaults(rules) {
+        rows.push([
             Cell::new(format!("defaults.{on}")),
             Cell::new(on),
             Cell::new("where no rule matches"),
@@ -252,9 +305,19 @@ fn rules_table(rules: &RuleSet, width: Option<usize>, out: impl Write) -> io::Re
             Cell::new(verdict(default)).styled(style(default)),
             Cell::new(""),
             Cell::new(""),
-        ])?;
+        ]);
     }
-    table.finish()
+    rows
+}
+
+/// The verdict where no rule matches, by kind of operation.
+fn defaults(rules: &RuleSet) -> [(&'static str, Verdict); 3] {
+    let defaults = rules.defaults;
+    [
+        ("exec", defaults.exec),
+        ("file", defaults.file),
+        ("connect", defaults.connect),
+    ]
 }
 
 const fn style(verdict: Verdict) -> Style {

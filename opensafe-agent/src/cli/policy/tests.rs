@@ -62,7 +62,14 @@ fn plain(out: &[u8]) -> String {
 #[test]
 fn rules_are_a_table() {
     let mut out = Vec::new();
-    rules_table(&evaluated(), None, &mut out).unwrap();
+    show_rules(&evaluated(), None, &mut out).unwrap();
+    insta::assert_snapshot!(plain(&out));
+}
+
+#[test]
+fn rules_that_are_too_wide_for_a_terminal_are_shown_whole_one_below_the_other() {
+    let mut out = Vec::new();
+    show_rules(&evaluated(), Some(80), &mut out).unwrap();
     insta::assert_snapshot!(plain(&out));
 }
 

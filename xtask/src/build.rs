@@ -43,7 +43,7 @@ pub(crate) fn kernel_programs() -> Result<()> {
     }
     let (toolchain, linker) = setup::for_build()?;
     let _alone = repo::lock(&repo::target().join("ebpf.lock"))?;
-    say("building the kernel programs");
+    say("building the kernel programs (the first time, some minutes)");
     let target = folder.join("target");
     run::run(
         toolchain
@@ -75,7 +75,7 @@ pub(crate) fn kernel_programs() -> Result<()> {
 
 /// Builds the agent and the test helpers, statically, so that they run in any guest or container.
 fn userspace() -> Result<Built> {
-    say("building the agent and the test helpers");
+    say("building the agent and the test helpers (the first time, some minutes)");
     let messages = run::stdout(
         run::cargo()
             .env("RUSTFLAGS", "-C target-feature=+crt-static")

@@ -88,7 +88,8 @@ pub(crate) struct TestArgs {
     /// Run the scenarios on these kernels only; may be given several times [default: all three]
     #[arg(long, value_name = "KERNEL")]
     pub(crate) kernel: Vec<String>,
-    /// Run this stage only; may be given several times
+    /// Run this stage only: format, lints, units, policies, sessions, trajectories or scenarios; may be given several
+    /// times
     #[arg(long, value_name = "STAGE")]
     pub(crate) only: Vec<String>,
 }

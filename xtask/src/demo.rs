@@ -15,6 +15,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 pub(crate) use claims::{Claim, claims};
+use show::Style;
 use story::Story;
 
 use crate::{
@@ -35,20 +36,18 @@ const TAKES: Duration = Duration::from_secs(15 * 60);
 
 /// `cargo xtask demo`.
 pub(crate) fn command() -> Result<ExitCode> {
-    let style = show::Style::of_terminal();
+    let style = Style::of_terminal();
     show::opening(style);
     let built = build::everything()?;
     let out = repo::target().join("demo");
     if can_host(&built) {
-        say(
-            "this host enforces everything, so the sessions run on it, in a mount namespace of their own",
-        );
-        on_host(&built, &out, style.color)?;
+        say("this host enforces everything: the sessions run on it, in a mount namespace");
+        on_host(&built, &out, style)?;
     } else {
         say(format_args!(
-            "the sessions run in a guest with Linux {KERNEL} (where there is no KVM, a minute or two)"
+            "the sessions run in a guest with Linux {KERNEL}; without KVM, a minute or two"
         ));
-        in_guest(KERNEL, &built, &out, style.color, Show::AsItIs)?;
+        in_guest(KERNEL, &built, &out, style, Show::AsItIs)?;
     }
     let story = Story::read(&out)?;
     let claims = claims(&story);
@@ -64,7 +63,13 @@ pub(crate) fn command() -> Result<ExitCode> {
 /// Plays both sessions on a kernel, as a test.
 pub(crate) fn check(kernel: &str, built: &Built) -> Result<Vec<Claim>> {
     let out = repo::target().join("demo-test");
-    in_guest(kernel, built, &out, false, Show::Lines(kernel.into()))?;
+    in_guest(
+        kernel,
+        built,
+        &out,
+        Style::plain(),
+        Show::Lines(kernel.into()),
+    )?;
     Ok(claims(&Story::read(&out)?))
 }
 
@@ -73,11 +78,15 @@ fn folder() -> PathBuf {
     repo::root().join("tests/sessions")
 }
 
-fn in_guest(kernel: &str, built: &Built, out: &Path, color: bool, show: Show) -> Result<()> {
+fn in_guest(kernel: &str, built: &Built, out: &Path, style: Style, show: Show) -> Result<()> {
     anew(out)?;
     let player = format!("/share/bin/{PLAYER}");
+    let columns = format!("COLUMNS={}", style.columns.unwrap_or(0));
     let mut command = vec![&*player, "demo", "/share/sessions", "/out"];
-    if color {
+    if style.columns.is_some() {
+        command.splice(0..0, ["env", &columns]);
+    }
+    if style.color {
         command.push("--color");
     }
     let outcome = Guest {
@@ -114,7 +123,7 @@ fn can_host(built: &Built) -> bool {
 }
 
 /// Plays both sessions on this host. They see a `/home`, a `/tmp` and an account that are there for them alone.
-fn on_host(built: &Built, out: &Path, color: bool) -> Result<()> {
+fn on_host(built: &Built, out: &Path, style: Style) -> Result<()> {
     anew(out)?;
     let stage = out.join("stage");
     fs::create_dir(&stage).with_context(|| stage.display().to_string())?;
@@ -136,7 +145,12 @@ fn on_host(built: &Built, out: &Path, color: bool) -> Result<()> {
         .arg(player)
         .arg(repo::root().join("policies"))
         .arg(folder())
-        .args(color.then_some("--color"))
+        .args(style.color.then_some("--color"))
+        .envs(
+            style
+                .columns
+                .map(|columns| ("COLUMNS", columns.to_string())),
+        )
         .stdin(Stdio::null())
         .status()
         .context("unshare")?;

@@ -480,7 +480,20 @@ fn counts(line: &str) -> Option<Tally> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Tally, counts, libtest, rego_counts, scenario_counts};
+    use clap::CommandFactory as _;
+
+    use super::{STAGES, Tally, counts, libtest, rego_counts, scenario_counts};
+    use crate::cli::Cli;
+
+    #[test]
+    fn the_help_names_every_stage() {
+        let mut command = Cli::command();
+        let test = command.find_subcommand_mut("test").unwrap();
+        let help = test.render_long_help().to_string();
+        for stage in STAGES {
+            assert!(help.contains(stage.name), "{}", stage.name);
+        }
+    }
 
     #[test]
     fn tests_in_rego_are_counted_one_by_one() {

@@ -1,6 +1,6 @@
 //! How a person sees the demo.
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 use super::{
     claims::Claim,
@@ -10,16 +10,28 @@ use crate::{build::Built, repo};
 
 const WIDTH: usize = 80;
 
-/// With colours or without.
+/// With colours or without, and for how wide a terminal.
 #[derive(Clone, Copy)]
 pub(crate) struct Style {
     pub(crate) color: bool,
+    pub(crate) columns: Option<u16>,
 }
 
 impl Style {
+    /// As standard output wants it.
     pub(crate) fn of_terminal() -> Self {
+        let size = terminal_size::terminal_size_of(io::stdout());
         Self {
             color: super::colors(),
+            columns: size.map(|(width, _)| width.0),
+        }
+    }
+
+    /// For a file.
+    pub(crate) const fn plain() -> Self {
+        Self {
+            color: false,
+            columns: None,
         }
     }
 
@@ -61,13 +73,15 @@ pub(crate) fn opening(style: Style) {
     println!();
     style.heading("OpenSafe: one policy, two sessions of a coding agent");
     println!(
-        "A coding agent mends a bug in a small Python project: it searches, edits, runs the
-tests and commits. Then the same agent does it again, but half-way it believes a
-comment in CONTRIBUTING.md that asks for keys, credentials and a way back in.
+        "A coding agent mends a bug in a small Python project: it searches, edits, runs
+the tests and commits. Then the same agent does it again, but half-way it
+believes a comment in CONTRIBUTING.md that asks for keys, credentials and a way
+back in.
 
 Both sessions run in `opensafe run` with policies/coding-agent. The calls are
-scripted (tests/sessions); the shell, git, python3, curl and sudo that they start
-are real, and so are the kernel's answers. The secrets are made up for the demo.
+scripted (tests/sessions); the shell, git, python3, curl and sudo that they
+start are real, and so are the kernel's answers. The secrets are made up for the
+demo.
 "
     );
 }
@@ -242,7 +256,7 @@ pub(crate) fn outcome(story: &Story, claims: &[Claim], out: &Path, built: &Built
         ("the policy", "policies/coding-agent".into()),
         (
             "a record as a table",
-            format!("\n    {agent} events {out}/astray.jsonl"),
+            format!("\n    {agent} \\\n      events {out}/astray.jsonl"),
         ),
         (
             "a run of your own",
@@ -280,8 +294,9 @@ fn plain_words(story: &Story, style: Style) {
         honest.total("opensafe.count.exec.allow").unwrap_or(0),
     );
     println!(
-        "  {mark} The one that was led astray made {attempts} calls that it should not have made. The
-    kernel refused each with \"Permission denied\", by {named} rules of the policy{default}."
+        "  {mark} The one that was led astray made {attempts} calls that it should not have made.
+    The kernel refused each with \"Permission denied\", by {named} rules of the
+    policy{default}."
     );
     println!(
         "  {mark} It saw no secret, reached nobody, and left no hook or start-up file behind.

@@ -46,7 +46,7 @@ pub(crate) fn command(folder: &Path, out: &Path, color: bool) -> Result<ExitCode
         };
         heading(title, color)?;
         println!(
-            "~/readings$ opensafe run --policy {POLICY} --workspace . --user {USER} -- player play {name}.jsonl\n"
+            "~/readings$ opensafe run --policy {POLICY} --workspace . --user {USER} \\\n    -- player play {name}.jsonl\n"
         );
         let mut seen = Tee(Vec::new());
         let record = out.join(format!("{name}.jsonl"));

@@ -9,9 +9,10 @@ use opensafe_common::{
 use crate::{
     actor::Actor,
     decide::REFUSED,
-    gate::{Answer, By, PathRequest, ask, not_laxer, path, withdraw},
-    kernel::{Dentry, File, Path, Superblock, acts_for_the_kernel, argument, open_flags_and_mode},
-    maps::TENTATIVE,
+    gate::{Answer, By, PathRequest, ask, known_path, not_laxer, path, withdraw},
+    kernel::{Dentry, Path, Superblock, argument},
+    known::{Known, KnownTask, acts_for_the_kernel},
+    maps::{TENTATIVE, constant},
 };
 
 // include/linux/fs.h
@@ -31,18 +32,20 @@ const S_IFREG: u32 = 0o100_000;
 /// interpreters included. Not called for `O_PATH`.
 #[inline(always)]
 pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
-    let (flags, mode) = open_flags_and_mode(ctx);
+    let file = Known::argument(ctx, 0);
+    let flags: u32 = file.get(constant!(OFFSETS.file_flags));
+    let mode: u32 = file.get(constant!(OFFSETS.file_mode));
     // The file below an overlay's, or its work file; the layers of a directory, and what is copied up:
     // the overlay's own open was decided.
     if mode & FMODE_NOACCOUNT != 0 || flags & O_CREAT == 0 && acts_for_the_kernel() {
         return 0;
     }
-    let Some(dentry) = File(ctx.arg::<u64>(0)).dentry() else {
-        return on_unreadable(actor);
-    };
+    let known = file.follow(constant!(OFFSETS.file_path_dentry));
+    let dentry = Dentry(KnownTask::current().number_of(known));
     if flags & FMODE_EXEC_FLAG != 0 {
-        return path(
+        return known_path(
             actor,
+            known,
             &PathRequest {
                 dentry,
                 access: Access::EXEC,
@@ -56,8 +59,9 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
         withdraw_tentative(actor, dentry);
     }
     let access = access_of(flags, mode);
-    path(
+    known_path(
         actor,
+        known,
         &PathRequest {
             dentry,
             access,

@@ -11,8 +11,8 @@ use crate::{
     decide::{self, Decision},
     emit::{Requested, file_body},
     gate::{By, is_first, peer},
-    kernel::{Sock, Socket, Task},
-    known::{Known, process},
+    kernel::{Sock, Socket},
+    known::{Known, KnownTask, process},
     maps::{ReportKey, constant},
 };
 
@@ -83,14 +83,12 @@ fn to_peer_of(actor: &Actor, socket: Known) -> i32 {
 /// A peer of another family, or one that cannot be made out.
 #[inline(always)]
 fn to_unknown(actor: &Actor, family: u16, how: u16) -> i32 {
-    let decision = decide::at_other_family(actor);
-    let mut body = ConnectBody::NONE;
-    body.family = family;
-    body.how = how;
-    if how == ConnectBody::SEND && !is_news(actor, decision, u64::from(family), 0, 1 << 29) {
-        return decision.errno(actor);
+    Peer {
+        family,
+        how,
+        ..Peer::UNKNOWN
     }
-    peer(actor, decision, 0, Requested::Unknown, &body)
+    .gate(actor)
 }
 
 #[inline(always)]
@@ -118,54 +116,140 @@ fn to_address(actor: &Actor, socket: Known, address: u64, len: u32, how: u16) ->
     // SAFETY: the words are that many bytes and more, and bytes need no alignment.
     let bytes = unsafe { &*words.as_ptr().cast::<[u8; ADDRESS_BYTES]>() };
     let asked = u16::from_ne_bytes([bytes[0], bytes[1]]);
-    let socket_type: u16 = sock.get(constant!(OFFSETS.sock_type));
-    let protocol: u16 = sock.get(constant!(OFFSETS.sock_protocol));
-    let mut body = ConnectBody {
-        magic: 0,
-        address: [0; 16],
-        dev: 0,
+    let mut peer = Peer {
         family,
-        port: 0,
-        transport: decide::transport_of(socket_type, protocol),
-        socket_type,
-        protocol,
         how,
+        socket_type: sock.get(constant!(OFFSETS.sock_type)),
+        protocol: sock.get(constant!(OFFSETS.sock_protocol)),
+        ..Peer::UNKNOWN
     };
-    let decision = match (family, asked) {
+    match (family, asked) {
         // Dissolves a connection. As a peer to send to, an IPv4 socket takes it for AF_INET
         // (net/ipv4/udp.c), an IPv6 one for none (net/ipv6/udp.c), or for AF_INET6 (net/ipv6/raw.c).
         (AF_INET | AF_INET6 | AF_NETLINK, AF_UNSPEC) if how == ConnectBody::CONNECT => return 0,
-        (AF_INET6, AF_UNSPEC) if matches!(body.transport, transport::TCP | transport::UDP) => {
+        (AF_INET6, AF_UNSPEC)
+            if matches!(
+                decide::transport_of(peer.socket_type, peer.protocol),
+                transport::TCP | transport::UDP
+            ) =>
+        {
             return 0;
         }
         (AF_INET, AF_UNSPEC) | (AF_INET | AF_INET6, AF_INET) => {
-            body.port = port(bytes, body.socket_type);
-            body.address[10] = 0xff;
-            body.address[11] = 0xff;
-            body.address[12] = bytes[4];
-            body.address[13] = bytes[5];
-            body.address[14] = bytes[6];
-            body.address[15] = bytes[7];
-            decide::at_address(actor, body.address, body.transport, body.port)
+            let v4 = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+            peer.low = 0xffff << 32 | u64::from(v4);
+            peer.port = port(bytes, peer.socket_type);
+            peer.has_address = true;
         }
         (AF_INET6, AF_INET6 | AF_UNSPEC) => {
-            body.port = port(bytes, body.socket_type);
-            let mut i = 0;
-            while i < 16 {
-                body.address[i] = bytes[8 + i];
-                i += 1;
-            }
-            decide::at_address(actor, body.address, body.transport, body.port)
+            peer.high = u64::from_be(words[1]);
+            peer.low = u64::from_be(words[2]);
+            peer.port = port(bytes, peer.socket_type);
+            peer.has_address = true;
         }
         // The kernel itself is no peer: requests for routes and addresses go there. A group's
         // members are.
         (AF_NETLINK, AF_NETLINK) if u64_at(bytes, 4) == 0 => return 0,
-        _ => decide::at_other_family(actor),
-    };
-    if how == ConnectBody::SEND && !is_first_send(actor, decision, &body) {
-        return decision.errno(actor);
+        _ => {}
     }
-    peer(actor, decision, 0, Requested::Unknown, &body)
+    peer.gate(actor)
+}
+
+/// Who is contacted, if it is not a Unix socket.
+struct Peer {
+    /// The address (IPv4 mapped), its high and low half; 0 without one.
+    high: u64,
+    low: u64,
+    has_address: bool,
+    family: u16,
+    port: u16,
+    socket_type: u16,
+    protocol: u16,
+    how: u16,
+}
+
+impl Peer {
+    const UNKNOWN: Self = Self {
+        high: 0,
+        low: 0,
+        has_address: false,
+        family: 0,
+        port: 0,
+        socket_type: 0,
+        protocol: 0,
+        how: 0,
+    };
+
+    /// Decides, and puts it on record.
+    #[inline(always)]
+    fn gate(&self, actor: &Actor) -> i32 {
+        match peer_gate(self.high, self.low, self.pack(), actor.pack(), actor.cgroup) {
+            0 => 0,
+            _ => decide::REFUSED,
+        }
+    }
+
+    /// All but the address. Families, types and ways are small numbers (AF_MAX, SOCK_PACKET).
+    #[inline(always)]
+    fn pack(&self) -> u64 {
+        u64::from(self.port)
+            | u64::from(self.protocol) << 16
+            | u64::from(self.family & 0xff) << 32
+            | u64::from(self.socket_type & 0xff) << 40
+            | u64::from(self.how & 0xff) << 48
+            | u64::from(self.has_address) << 56
+    }
+
+    #[inline(always)]
+    fn unpack(high: u64, low: u64, packed: u64) -> Self {
+        Self {
+            high,
+            low,
+            has_address: packed >> 56 & 1 == 1,
+            family: (packed >> 32) as u16 & 0xff,
+            port: packed as u16,
+            socket_type: (packed >> 40) as u16 & 0xff,
+            protocol: (packed >> 16) as u16,
+            how: (packed >> 48) as u16 & 0xff,
+        }
+    }
+}
+
+/// [`Peer::gate`], as a function that the verifier checks once; see [`crate::path`]. 1 if refused.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn peer_gate(high: u64, low: u64, who: u64, actor: u64, cgroup: u64) -> u64 {
+    // The policy was there when the actor was made out, and policies are never taken out.
+    let Some(actor) = Actor::unpack(actor, cgroup) else {
+        return 0;
+    };
+    let who = Peer::unpack(high, low, who);
+    let body = ConnectBody {
+        magic: 0,
+        address: (u128::from(high) << 64 | u128::from(low)).to_be_bytes(),
+        dev: 0,
+        family: who.family,
+        port: who.port,
+        transport: decide::transport_of(who.socket_type, who.protocol),
+        socket_type: who.socket_type,
+        protocol: who.protocol,
+        how: who.how,
+    };
+    let (decision, what) = if who.has_address {
+        (
+            decide::at_address(&actor, body.address, body.transport, body.port),
+            u32::from(body.port) | u32::from(body.transport) << 16 | 1 << 31,
+        )
+    } else {
+        (
+            decide::at_other_family(&actor),
+            u32::from(who.family) | 1 << 29,
+        )
+    };
+    if who.how != ConnectBody::SEND || is_news(&actor, decision, low, high, what) {
+        peer(&actor, decision, 0, Requested::Unknown, &body);
+    }
+    u64::from(decision.refuses(&actor))
 }
 
 #[inline(always)]
@@ -210,7 +294,12 @@ fn to_unix(actor: &Actor, other: Sock, how: u16) -> i32 {
         let place = file_body(dentry);
         body.magic = place.magic;
         body.dev = place.dev;
-        let decision = decide::at_path(actor, dentry, opensafe_common::verdict::Access::UNIX, By::Policy);
+        let decision = decide::at_path(
+            actor,
+            dentry,
+            opensafe_common::verdict::Access::UNIX,
+            By::Policy,
+        );
         if how == ConnectBody::SEND && !is_first_unix_send(actor, decision, place.inode, place.dev)
         {
             return decision.errno(actor);
@@ -234,18 +323,6 @@ fn to_unix(actor: &Actor, other: Sock, how: u16) -> i32 {
 }
 
 #[inline(always)]
-fn is_first_send(actor: &Actor, decision: Decision, body: &ConnectBody) -> bool {
-    let value = u128::from_be_bytes(body.address);
-    is_news(
-        actor,
-        decision,
-        value as u64,
-        (value >> 64) as u64,
-        u32::from(body.port) | u32::from(body.transport) << 16 | 1 << 31,
-    )
-}
-
-#[inline(always)]
 fn is_first_unix_send(actor: &Actor, decision: Decision, object: u64, dev: u32) -> bool {
     is_news(actor, decision, object, u64::from(dev), 1 << 30)
 }
@@ -255,11 +332,8 @@ fn is_news(actor: &Actor, decision: Decision, object: u64, object_more: u64, wha
     if decision.verdict as u8 != Verdict::Allow as u8 {
         return true;
     }
-    let Some(mm) = Task::current().mm() else {
-        return true;
-    };
     is_first(&ReportKey {
-        mm: mm.0,
+        mm: KnownTask::current().memory(),
         object,
         object_more,
         generation: actor.policy.generation,

@@ -42,34 +42,23 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
     }
     let known = file.follow(constant!(OFFSETS.file_path_dentry));
     let dentry = Dentry(KnownTask::current().number_of(known));
-    if flags & FMODE_EXEC_FLAG != 0 {
-        return known_path(
-            actor,
-            known,
-            &PathRequest {
-                dentry,
-                access: Access::EXEC,
-                kind: Kind::ExecGate,
-                flags: 0,
-                by: By::Rules,
-            },
-        );
+    // One request and one way on, which the verifier follows once.
+    let mut request = PathRequest {
+        dentry,
+        access: Access::EXEC,
+        kind: Kind::ExecGate,
+        flags: 0,
+        by: By::Rules,
+    };
+    if flags & FMODE_EXEC_FLAG == 0 {
+        if flags & O_CREAT != 0 && mode & FMODE_CREATED == 0 {
+            withdraw_tentative(actor, dentry);
+        }
+        request.access = access_of(flags, mode);
+        request.kind = Kind::File;
+        request.by = By::Policy;
     }
-    if flags & O_CREAT != 0 && mode & FMODE_CREATED == 0 {
-        withdraw_tentative(actor, dentry);
-    }
-    let access = access_of(flags, mode);
-    known_path(
-        actor,
-        known,
-        &PathRequest {
-            dentry,
-            access,
-            kind: Kind::File,
-            flags: 0,
-            by: By::Policy,
-        },
-    )
+    known_path(actor, known, &request)
 }
 
 /// `path_mknod(dir, dentry, …)`: a name for a new file, device, pipe or socket.

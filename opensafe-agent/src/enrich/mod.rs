@@ -2,12 +2,16 @@
 //! decided, and who the process is.
 
 mod enricher;
+mod how;
 mod names;
 mod processes;
 
 pub use enricher::{Enricher, InForce};
 
-use opensafe_common::verdict::{Access, Verdict};
+use opensafe_common::{
+    operation::Operation,
+    verdict::{Access, Verdict},
+};
 
 use crate::{
     event::{Errno, Pid, UnixNano},
@@ -80,6 +84,41 @@ pub enum Action {
         /// By sending without connecting.
         by_send: bool,
     },
+    /// A socket was made or was to be.
+    Socket {
+        /// The verdict.
+        ruling: Ruling,
+        /// The family's name: `packet`, `inet`, `af_N`.
+        family: String,
+        /// The type's: `stream`, `dgram`, `raw`.
+        socket_type: String,
+        /// The kernel's protocol number.
+        protocol: u16,
+    },
+    /// A socket was bound to a local address or was to be.
+    Bind {
+        /// The verdict.
+        ruling: Ruling,
+        /// The address.
+        address: std::net::IpAddr,
+        /// The port, 0 for any.
+        port: u16,
+        /// `network.transport`, as in [`Action::Connect`].
+        transport: String,
+    },
+    /// An operation on others, the mounts or the kernel was done or was to be.
+    Operation {
+        /// The verdict.
+        ruling: Ruling,
+        /// Which.
+        operation: Operation,
+        /// Which way, in a person's words: `attach`, `SIGKILL`, `TIOCSTI`.
+        how: String,
+        /// The process that it was done to.
+        target: Option<Target>,
+        /// The place that it was done at, in the sandbox's view.
+        path: Option<Vec<u8>>,
+    },
     /// The process is gone.
     Exit {
         /// Exit code, if it ended by itself.
@@ -87,6 +126,15 @@ pub enum Action {
         /// Signal, if it was ended by one.
         signal: Option<i32>,
     },
+}
+
+/// A process outside to which something was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its id.
+    pub pid: Pid,
+    /// Its `comm`; empty if it is gone.
+    pub comm: Vec<u8>,
 }
 
 /// A peer, in a person's terms.

@@ -18,7 +18,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, BufRead as _, BufReader},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::fs::MetadataExt as _},
 };
 
 use aya::{
@@ -189,6 +189,8 @@ impl Kernel {
         let sandbox = Sandbox {
             policy: installed.slot,
             enforce: u32::from(enforce),
+            mount_namespace: mount_namespace(),
+            reserved: 0,
         };
         let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
         let mut sandboxes: Array<_, [u8; size_of::<Sandbox>()]> =
@@ -385,6 +387,15 @@ fn rename_lock() -> u64 {
         .map_while(Result::ok)
         .find(|line| line.ends_with(SYMBOL))
         .and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok())
+        .unwrap_or(0)
+}
+
+/// Our own mount namespace, in which the sandbox starts; 0, which none has, if it cannot be asked.
+fn mount_namespace() -> u32 {
+    let inode = std::fs::metadata("/proc/self/ns/mnt").map(|namespace| namespace.ino());
+    inode
+        .ok()
+        .and_then(|inode| u32::try_from(inode).ok())
         .unwrap_or(0)
 }
 

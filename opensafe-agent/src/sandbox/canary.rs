@@ -244,6 +244,7 @@ impl Cage {
                 exec: Verdict::Allow,
                 file: Verdict::Allow,
                 connect: Verdict::Allow,
+                ..Defaults::default()
             },
             rules: rules.into_values().collect(),
             revision: "canary".to_owned(),

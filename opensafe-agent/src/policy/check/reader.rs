@@ -4,10 +4,12 @@ use opensafe_common::verdict::Access;
 use serde_json::{Map, Value};
 
 use super::super::error::Problem;
-use super::{OPERATIONS, VERDICTS, choices, kind, names, shown, unknown, whole};
+use super::{VERDICTS, choices, kind, names, operations, shown, unknown, whole};
 use crate::rules::glob::PathGlob;
 use crate::rules::peer::{PortRange, Protocol};
+use crate::rules::socket::SocketKind;
 use crate::rules::{Peer, Rule, RuleId, Severity, Subject};
+use opensafe_common::operation::Operation;
 
 /// Longest id, in bytes.
 const MAX_ID_BYTES: usize = 200;
@@ -15,10 +17,17 @@ const MAX_ID_BYTES: usize = 200;
 const KEYS: [&str; 9] = [
     "id", "on", "match", "access", "ports", "protocol", "verdict", "severity", "reason",
 ];
-const ACCESSES: [(&str, Access); 3] = [
-    ("read", Access::READ),
-    ("write", Access::WRITE),
+/// What `access` may name. `read` and `write` stand for several kinds, the finer names for one.
+const ACCESSES: [(&str, Access); 9] = [
+    ("read", Access::READING),
+    ("write", Access::CHANGING),
     ("create", Access::CREATE),
+    ("delete", Access::DELETE),
+    ("rename", Access::RENAME),
+    ("link", Access::LINK),
+    ("attributes", Access::ATTRIBUTES),
+    ("map_exec", Access::MAP_EXEC),
+    ("ioctl", Access::IOCTL),
 ];
 
 /// One rule's keys, and what is wrong with them. A getter that returns `None` has noted a problem,
@@ -104,15 +113,17 @@ impl<'o> Reader<'o> {
     }
 
     fn subject(&mut self) -> Option<Subject> {
-        let on = self.required("on", &OPERATIONS.map(|name| (name, name)))?;
+        let known: Vec<(&str, &str)> = operations().map(|name| (name, name)).collect();
+        let on = self.required("on", &known)?;
         for (key, of) in [
-            ("access", "file"),
-            ("ports", "connect"),
-            ("protocol", "connect"),
+            ("access", &["file"][..]),
+            ("ports", &["connect", "bind"]),
+            ("protocol", &["connect", "bind"]),
         ] {
-            if on != of && self.object.contains_key(key) {
+            if !of.contains(&on) && self.object.contains_key(key) {
                 self.whole(format!(
-                    "has \"{key}\", which only rules on {of} have; it is on {on}"
+                    "has \"{key}\", which only rules on {} have; it is on {on}",
+                    of.join(" and ")
                 ));
             }
         }
@@ -126,8 +137,42 @@ impl<'o> Reader<'o> {
                     access: access?,
                 })
             }
-            _ => self.connect(),
+            "connect" => self.connect(),
+            "bind" => self.bind(),
+            "socket" => self.matches(SocketKind::parse).map(Subject::Socket),
+            other => self.operation(other),
         }
+    }
+
+    /// A rule on an operation as a whole, which may say so: `"match": "*"`.
+    fn operation(&mut self, name: &str) -> Option<Subject> {
+        if let Some(value) = self.object.get("match")
+            && value != "*"
+        {
+            let problem = format!("a rule on {name} is about every one: leave it out, or \"*\"");
+            self.key("match", value, problem);
+        }
+        let operation = Operation::ALL
+            .into_iter()
+            .find(|known| known.name() == name)?;
+        Some(Subject::Operation(operation))
+    }
+
+    fn bind(&mut self) -> Option<Subject> {
+        let addresses = self.matches(|text| match Peer::parse(text) {
+            Ok(Peer::UnixPath(_) | Peer::UnixAbstract(_)) => Err(
+                "is a Unix socket: its place is a file, whose creation a rule on file is about"
+                    .to_owned(),
+            ),
+            other => other.map_err(|error| error.to_string()),
+        });
+        let ports = self.ports();
+        let protocol = self.protocol();
+        Some(Subject::Bind {
+            addresses: addresses?,
+            ports: ports?,
+            protocol: protocol?,
+        })
     }
 
     fn connect(&mut self) -> Option<Subject> {

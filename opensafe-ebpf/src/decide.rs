@@ -5,12 +5,13 @@
 
 use aya_ebpf::maps::lpm_trie::Key;
 use opensafe_common::{
-    tables::{NetKey, Policy, PortKey, transport},
+    tables::{FAMILIES, NetKey, Policy, PortKey, socket_class, transport},
     verdict::{Access, Verdict, Word},
 };
 
 use crate::{
     actor::Actor,
+    bound::masked,
     kernel::Dentry,
     maps::{NETS, POLICIES, PORTS},
     path,
@@ -108,6 +109,79 @@ pub fn at_other_family(actor: &Actor) -> Decision {
         verdict: actor.policy.other_family.verdict(Access::UNIX),
         nameless: false,
     }
+}
+
+/// May the actor do an operation, by its number?
+#[inline(always)]
+pub fn at_operation(actor: &Actor, operation: u16) -> Decision {
+    let kind = Access(1 << (operation & 0xf));
+    Decision {
+        verdict: actor.policy.operations.verdict(kind),
+        nameless: false,
+    }
+}
+
+/// May the actor make a socket of this family and type?
+#[inline(always)]
+pub fn at_socket(actor: &Actor, family: u32, socket_type: u32) -> Decision {
+    let last = FAMILIES as u32 - 1;
+    let family = if family > last { last } else { family };
+    let class = socket_class(socket_type);
+    let at = masked::<{ FAMILIES as i32 - 1 }>(u64::from(family));
+    // SAFETY: the mask keeps the index inside the table.
+    let byte = unsafe { *actor.policy.sockets.as_ptr().add(at) };
+    Decision {
+        verdict: Verdict::from_u8(byte >> class & 3).unwrap_or(Verdict::Deny),
+        nameless: false,
+    }
+}
+
+/// May the actor bind a socket to a local `address` (IPv4 mapped)?
+#[inline(always)]
+pub fn at_local_address(actor: &Actor, address: [u8; 16], transport: u16, port: u16) -> Decision {
+    let verdict = one_address(actor, address, transport | transport::BIND, port);
+    Decision {
+        verdict,
+        nameless: false,
+    }
+}
+
+/// May the actor have the file at `dentry` in its memory as code? Where a rule forbids to run it, or to map
+/// it so, no. Where programs run only if rules allow them, such a file must be one that they allow, or a
+/// library that the sandbox cannot have made or changed.
+#[inline(always)]
+pub fn at_mapping(actor: &Actor, dentry: Dentry) -> (Decision, Access) {
+    let both = Access::EXEC.union(Access::MAP_EXEC);
+    let word = path::word(actor.policy_index, dentry).unwrap_or(Word::NONE);
+    let named = word.flags & Word::NAMED != 0;
+    let decision = |verdict| Decision {
+        verdict,
+        nameless: !named,
+    };
+    let by_rules = word.verdict(both);
+    if by_rules as u8 != Verdict::Allow as u8 {
+        let said = if by_rules as u8 == Verdict::Deny as u8 {
+            word.deny
+        } else {
+            word.audit
+        };
+        return (decision(by_rules), Access(said & both.0));
+    }
+    let default = actor.policy.default.verdict(Access::EXEC);
+    if default as u8 == Verdict::Allow as u8 || word.allow & Access::EXEC.0 != 0 {
+        return (decision(Verdict::Allow), Access::MAP_EXEC);
+    }
+    let changes = Access::WRITE.union(Access::CREATE);
+    let fallback = if named {
+        actor.policy.default
+    } else {
+        actor.policy.nameless
+    };
+    let fixed = word.or_else(fallback).deny & changes.0 == changes.0;
+    if fixed && dentry.is_library() {
+        return (decision(Verdict::Allow), Access::MAP_EXEC);
+    }
+    (decision(default), Access::EXEC)
 }
 
 /// May the actor contact `address` (IPv4 mapped)? The unspecified address means this host

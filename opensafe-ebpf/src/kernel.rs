@@ -6,10 +6,13 @@
 
 use aya_ebpf::{
     bindings::task_struct,
-    helpers::{bpf_get_current_task_btf, bpf_probe_read_kernel},
+    helpers::{bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel, generated},
 };
 
-use crate::maps::constant;
+use crate::{
+    bound::{masked, zeroed},
+    maps::constant,
+};
 
 /// Declares the kernel types: an address, and a reading function for each field.
 macro_rules! kernel_types {
@@ -38,6 +41,24 @@ kernel_types! {
         signal: Signal = task_signal,
         exit_code: u32 = task_exit_code,
         cgroups: CssSet = task_cgroups,
+        namespaces: NsProxy = task_nsproxy,
+    }
+    /// `struct nsproxy`.
+    NsProxy {
+        mounts: MountNamespace = nsproxy_mnt_ns,
+    }
+    /// `struct mnt_namespace`.
+    MountNamespace {
+        number: u32 = mnt_namespace_inum,
+    }
+    /// `struct vfsmount`.
+    Mount {
+        root: Dentry = vfsmount_mnt_root,
+        flags: u32 = vfsmount_mnt_flags,
+    }
+    /// `struct vm_area_struct`.
+    Area {
+        file: File = area_vm_file,
     }
     /// `struct signal_struct`.
     Signal {
@@ -65,10 +86,14 @@ kernel_types! {
     /// `struct file`.
     File {
         dentry: Dentry = file_path_dentry,
+        flags: u32 = file_flags,
+        mode: u32 = file_mode,
+        private: u64 = file_private_data,
     }
     /// `struct path`.
     Path {
         dentry: Dentry = path_dentry,
+        mount: Mount = path_mnt,
     }
     /// `struct dentry`.
     Dentry {
@@ -84,6 +109,7 @@ kernel_types! {
         mode: u16 = inode_mode,
         number: u64 = inode_number,
         generation: u32 = inode_generation,
+        device: u32 = inode_rdev,
     }
     /// `struct super_block`.
     Superblock {
@@ -106,6 +132,10 @@ kernel_types! {
         family: u16 = sock_family,
         protocol: u16 = sock_protocol,
         kind: u16 = sock_type,
+        local_port: u16 = sock_num,
+        peer_port: u16 = sock_dport,
+        peer_v4: [u8; 4] = sock_daddr,
+        peer_v6: [u8; 16] = sock_v6_daddr,
         unix_address: UnixAddress = unix_sock_addr,
         unix_dentry: Dentry = unix_sock_path_dentry,
     }
@@ -189,13 +219,87 @@ impl Dentry {
     pub unsafe fn copy_head(self, to: *mut DentryHead) -> bool {
         // SAFETY: by the caller's promise; the helper checks the source.
         unsafe {
-            aya_ebpf::helpers::generated::bpf_probe_read_kernel(
+            generated::bpf_probe_read_kernel(
                 to.cast(),
                 size_of::<DentryHead>() as u32,
                 self.0 as *const core::ffi::c_void,
             ) == 0
         }
     }
+}
+
+impl Dentry {
+    /// Whether it is called like a shared library: `….so`, `….so.6`. Not for names that are longer than any
+    /// library's.
+    #[inline(always)]
+    pub fn is_library(self) -> bool {
+        is_library(self.0) == 1
+    }
+}
+
+/// [`Dentry::is_library`], as a function of its own for its stack's sake.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn is_library(dentry: u64) -> u64 {
+    u64::from(is_called_library(Dentry(dentry)))
+}
+
+#[inline(always)]
+fn is_called_library(dentry: Dentry) -> bool {
+    let Some(head) = dentry.head() else {
+        return false;
+    };
+    let len = head.name_len();
+    if len as usize > LIBRARY_NAME_BYTES {
+        return false;
+    }
+    let mut looking = Looking {
+        name: zeroed::<{ LIBRARY_NAME_BYTES / 8 + 1 }>(),
+        found: 0,
+    };
+    let len = masked::<0x3f>(u64::from(len)) as u32;
+    // SAFETY: `len` is below the buffer's size; the helper checks the source. The callback has the
+    // signature that bpf_loop wants, and `looking` outlives the call.
+    unsafe {
+        let failed = generated::bpf_probe_read_kernel(
+            looking.name.as_mut_ptr().cast(),
+            len,
+            head.name() as *const core::ffi::c_void,
+        );
+        if failed != 0 {
+            return false;
+        }
+        bpf_loop(
+            len,
+            look_for_so as *mut core::ffi::c_void,
+            (&raw mut looking).cast(),
+            0,
+        );
+    }
+    looking.found != 0
+}
+
+/// Names of libraries are shorter.
+const LIBRARY_NAME_BYTES: usize = 63;
+
+/// A name in which `.so` is looked for, with zeroes after it.
+struct Looking {
+    name: [u64; LIBRARY_NAME_BYTES / 8 + 1],
+    found: u64,
+}
+
+unsafe extern "C" fn look_for_so(round: u32, context: *mut core::ffi::c_void) -> i64 {
+    // SAFETY: `is_library` passes its `Looking`, which nobody else has.
+    let looking = unsafe { &mut *context.cast::<Looking>() };
+    let at = masked::<0x3f>(u64::from(round));
+    // SAFETY: `at` is at most 63 and the three bytes after it are still in the struct: `found` follows.
+    let byte = |more: usize| unsafe { *(&raw const *looking).cast::<u8>().add(at + more) };
+    let ends = byte(3) == 0 || byte(3) == b'.';
+    if byte(0) == b'.' && byte(1) == b's' && byte(2) == b'o' && ends {
+        looking.found = 1;
+        return 1;
+    }
+    0
 }
 
 /// An argument of an LSM hook, as a number: the verifier knows the argument itself as a pointer, which

@@ -33,7 +33,12 @@ impl Kernel {
         let refused: Vec<&Hook> = HOOKS
             .iter()
             .filter(needed)
-            .filter(|hook| !self.has(hook.program))
+            .filter(|hook| {
+                !matches!(
+                    self.states.get(hook.program),
+                    Some(State::Loaded | State::NotThere)
+                )
+            })
             .collect();
         if !self.lsm_in_effect() {
             return Operation::none(vec![self.no_lsm()]);

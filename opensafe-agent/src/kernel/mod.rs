@@ -110,6 +110,8 @@ pub enum State {
     Loaded,
     /// Refused, with the kernel's words.
     Refused(String),
+    /// This kernel has no such hook, and none before [`Hook::since`] needs it.
+    NotThere,
 }
 
 /// The programs and maps.
@@ -127,13 +129,14 @@ impl Kernel {
         if OBJECT.is_empty() {
             return Err(KernelError::NoObject);
         }
-        let offsets = btf::Btf::vmlinux()?.offsets()?;
+        let vmlinux = btf::Btf::vmlinux()?;
+        let offsets = vmlinux.offsets()?;
         let cpus = u32::try_from(aya::util::nr_cpus().map_or(1, |cpus| cpus)).unwrap_or(1);
         let scratch_slots = (cpus * SCRATCH_SLOTS_A_CPU).max(16);
         let host = Host {
             rename_lock: rename_lock(),
             scratch_slots,
-            reserved: 0,
+            setattr_dentry: vmlinux.setattr_dentry(),
         };
         let regions = Regions::for_policies_of(sizes.policy_cells);
         let chunks = u32::try_from(regions.cells().div_ceil(CHUNK_CELLS)).unwrap_or(u32::MAX);
@@ -157,7 +160,13 @@ impl Kernel {
             if stand_in && !sizes.stand_ins && in_effect && is_loaded(&states, MAIN_HOOK) {
                 continue;
             }
-            states.insert(hook.program, load_program(&mut ebpf, hook, &btf));
+            let not_there = hook.since.is_some() && !vmlinux.has_hook(hook.target);
+            let state = if not_there {
+                State::NotThere
+            } else {
+                load_program(&mut ebpf, hook, &btf)
+            };
+            states.insert(hook.program, state);
         }
         let messages = Messages::of(&mut ebpf);
         Ok(Self {

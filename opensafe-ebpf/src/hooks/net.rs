@@ -23,7 +23,9 @@ const AF_INET6: u16 = 10;
 const AF_NETLINK: u16 = 16;
 
 /// Bytes of an address that are looked at: a `sockaddr_in6`.
-const ADDRESS_BYTES: usize = 28;
+pub const ADDRESS_BYTES: usize = 28;
+/// And the words that hold them.
+pub const ADDRESS_WORDS: usize = ADDRESS_BYTES.div_ceil(8);
 
 /// `socket_connect(socket, address, length)`.
 #[inline(always)]
@@ -107,21 +109,10 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
     if family == AF_UNIX {
         return 0; // decided where the kernel has found the peer
     }
-    let mut words = zeroed::<{ ADDRESS_BYTES.div_ceil(8) }>();
-    let len = if len > ADDRESS_BYTES as u32 {
-        ADDRESS_BYTES as u32
-    } else {
-        len
-    };
-    // SAFETY: `len` bytes fit `words`; the helper checks the source.
-    let failed = unsafe {
-        generated::bpf_probe_read_kernel(words.as_mut_ptr().cast(), len, address as *const c_void)
-    };
-    if failed != 0 || len < 2 {
+    let mut words = zeroed::<ADDRESS_WORDS>();
+    let Some(bytes) = read_address(&mut words, address, len) else {
         return to_unknown(actor, family, how);
-    }
-    // SAFETY: the words are that many bytes and more, and bytes need no alignment.
-    let bytes = unsafe { &*words.as_ptr().cast::<[u8; ADDRESS_BYTES]>() };
+    };
     let asked = u16::from_ne_bytes([bytes[0], bytes[1]]);
     let mut body = ConnectBody {
         magic: 0,
@@ -143,21 +134,12 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
         }
         (AF_INET, AF_UNSPEC) | (AF_INET | AF_INET6, AF_INET) => {
             body.port = port(bytes, body.socket_type);
-            body.address[10] = 0xff;
-            body.address[11] = 0xff;
-            body.address[12] = bytes[4];
-            body.address[13] = bytes[5];
-            body.address[14] = bytes[6];
-            body.address[15] = bytes[7];
+            body.address = v4(bytes);
             decide::at_address(actor, body.address, body.transport, body.port)
         }
         (AF_INET6, AF_INET6 | AF_UNSPEC) => {
             body.port = port(bytes, body.socket_type);
-            let mut i = 0;
-            while i < 16 {
-                body.address[i] = bytes[8 + i];
-                i += 1;
-            }
+            body.address = v6(bytes);
             decide::at_address(actor, body.address, body.transport, body.port)
         }
         // The kernel itself is no peer: requests for routes and addresses go there. A group's
@@ -169,6 +151,107 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
         return decision.errno(actor);
     }
     peer(actor, decision, 0, Requested::Unknown, &body)
+}
+
+/// Copies an address of `len` bytes out of the kernel; `None` if it is none or cannot be read.
+#[inline(always)]
+pub fn read_address(
+    words: &mut [u64; ADDRESS_WORDS],
+    address: u64,
+    len: u32,
+) -> Option<&[u8; ADDRESS_BYTES]> {
+    let len = if len > ADDRESS_BYTES as u32 {
+        ADDRESS_BYTES as u32
+    } else {
+        len
+    };
+    // SAFETY: `len` bytes fit `words`; the helper checks the source.
+    let failed = unsafe {
+        generated::bpf_probe_read_kernel(words.as_mut_ptr().cast(), len, address as *const c_void)
+    };
+    // SAFETY: the words are that many bytes and more, and bytes need no alignment.
+    (failed == 0 && len >= 2).then_some(unsafe { &*words.as_ptr().cast::<[u8; ADDRESS_BYTES]>() })
+}
+
+/// The address in a `sockaddr_in`, mapped.
+#[inline(always)]
+pub fn v4(bytes: &[u8; ADDRESS_BYTES]) -> [u8; 16] {
+    mapped([bytes[4], bytes[5], bytes[6], bytes[7]])
+}
+
+/// The address in a `sockaddr_in6`.
+#[inline(always)]
+pub fn v6(bytes: &[u8; ADDRESS_BYTES]) -> [u8; 16] {
+    let mut address = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        address[i] = bytes[8 + i];
+        i += 1;
+    }
+    address
+}
+
+#[inline(always)]
+fn mapped(v4: [u8; 4]) -> [u8; 16] {
+    let [a, b, c, d] = v4;
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+}
+
+/// A socket that came from elsewhere: if it is connected, its peer is decided now.
+#[inline(always)]
+pub fn receive(actor: &Actor, socket: Socket) -> i32 {
+    match received_socket(socket.0, actor.pack(), actor.cgroup) {
+        0 => 0,
+        _ => decide::REFUSED,
+    }
+}
+
+/// [`receive`]; 1 if it is refused. A function that the verifier checks once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn received_socket(socket: u64, actor: u64, cgroup: u64) -> u64 {
+    match Actor::unpack(actor, cgroup) {
+        Some(actor) => u64::from(peer_of(&actor, Socket(socket)) != 0),
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn peer_of(actor: &Actor, socket: Socket) -> i32 {
+    let Some(sock) = socket.sock() else {
+        return to_unknown(actor, AF_UNSPEC, ConnectBody::CONNECT);
+    };
+    let family = sock.family().unwrap_or(AF_UNSPEC);
+    let address = match family {
+        AF_INET => mapped(sock.peer_v4().unwrap_or([0; 4])),
+        AF_INET6 => sock.peer_v6().unwrap_or([0; 16]),
+        AF_UNIX | AF_NETLINK => return 0,
+        _ => return to_unknown(actor, family, ConnectBody::CONNECT),
+    };
+    let value = u128::from_be_bytes(address);
+    if value == 0 || value == 0xffff_0000_0000 {
+        return 0; // not connected; whom it contacts from here on is decided then
+    }
+    let mut body = ConnectBody::NONE;
+    body.family = family;
+    body.address = address;
+    body.port = u16::from_be(sock.peer_port().unwrap_or(0));
+    body.socket_type = sock.kind().unwrap_or(0);
+    body.protocol = sock.protocol().unwrap_or(0);
+    body.transport = decide::transport_of(body.socket_type, body.protocol);
+    let decision = decide::at_address(actor, address, body.transport, body.port);
+    peer(actor, decision, 0, Requested::Unknown, &body)
+}
+
+/// `sctp_bind_connect(sock, option, addresses, length)`: several addresses at once, which are not told apart.
+#[inline(always)]
+pub fn sctp(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // include/uapi/linux/sctp.h: SCTP_SOCKOPT_BINDX_ADD; the others contact.
+    const BIND: u32 = 100;
+    if ctx.arg::<u32>(1) == BIND {
+        return 0;
+    }
+    to_unknown(actor, AF_INET, ConnectBody::CONNECT)
 }
 
 #[inline(always)]
@@ -183,7 +266,7 @@ fn u64_at(bytes: &[u8; ADDRESS_BYTES], at: usize) -> u64 {
 }
 
 #[inline(always)]
-fn port(bytes: &[u8; ADDRESS_BYTES], socket_type: u16) -> u16 {
+pub fn port(bytes: &[u8; ADDRESS_BYTES], socket_type: u16) -> u16 {
     const SOCK_RAW: u16 = 3;
     // A raw socket's "port" is its protocol (raw(7)).
     if socket_type == SOCK_RAW {

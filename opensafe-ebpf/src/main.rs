@@ -206,6 +206,14 @@ fn cgroup_rmdir(ctx: RawTracePointContext) -> i32 {
     0
 }
 
+/// Tells which processes are marked (Linux ≥ 5.8).
+// SAFETY: the section that the loader looks for, and a name of its own.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+fn marked_tasks(context: *const u64) -> i32 {
+    life::tell_marked(context)
+}
+
 /// Without BPF LSM: connect(2) to IPv4 (Linux ≥ 4.17).
 #[cgroup_sock_addr(connect4)]
 fn cgroup_connect4(ctx: SockAddrContext) -> i32 {

@@ -7,6 +7,8 @@ pub enum Attach {
     Lsm,
     /// To a raw tracepoint.
     RawTracepoint,
+    /// To an iterator, whenever it is read.
+    Iterator,
     /// To the sandbox's cgroup; used only where the LSM's hooks are not to be had.
     Cgroup,
 }
@@ -123,6 +125,7 @@ hooks! {
     sched_process_exit RawTracepoint "sched_process_exit" Record "exits are not on record";
     cgroup_mkdir RawTracepoint "cgroup_mkdir" Membership "cgroups that a sandbox makes are not armed";
     cgroup_rmdir RawTracepoint "cgroup_rmdir" Membership "ids of removed cgroups stay armed";
+    marked_tasks Iterator "task" Membership "a process that left the cgroup may outlive the run";
     cgroup_connect4 Cgroup "cgroup/connect4" Connect "connect(2) to IPv4 is unchecked";
     cgroup_connect6 Cgroup "cgroup/connect6" Connect "connect(2) to IPv6 is unchecked";
     cgroup_sendmsg4 Cgroup "cgroup/sendmsg4" Connect "unconnected UDP to IPv4 is unchecked";

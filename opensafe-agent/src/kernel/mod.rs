@@ -17,14 +17,14 @@ mod reader;
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader, Read as _},
     os::{fd::AsFd, unix::fs::MetadataExt as _},
 };
 
 use aya::{
     Btf, Ebpf, EbpfError, EbpfLoader, VerifierLogLevel,
     maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
-    programs::{CgroupAttachMode, CgroupSockAddr, Lsm, ProgramError, RawTracePoint},
+    programs::{CgroupAttachMode, CgroupSockAddr, Iter, Lsm, ProgramError, RawTracePoint},
 };
 use opensafe_common::{
     counter::Counter,
@@ -41,7 +41,10 @@ pub use reader::Events;
 use install::Regions;
 use messages::Messages;
 
-use crate::{event::Generation, tables::Tables};
+use crate::{
+    event::{Generation, Pid},
+    tables::Tables,
+};
 
 /// The kernel programs, built by `cargo xtask build`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("OPENSAFE_EBPF_OBJECT"));
@@ -191,6 +194,12 @@ impl Kernel {
         is_loaded(&self.states, program)
     }
 
+    /// Whether this kernel has no such hook, and needs none.
+    #[must_use]
+    pub fn lacks(&self, program: &str) -> bool {
+        matches!(self.states.get(program), Some(State::NotThere))
+    }
+
     /// Writes a policy's tables and puts the sandbox under it, at one instant: whoever asks sees the
     /// policy before or this one, never a mixture. On an error the policy before stays.
     pub fn install(&mut self, tables: &Tables, enforce: bool) -> Result<Generation, KernelError> {
@@ -233,6 +242,7 @@ impl Kernel {
             let wanted = match hook.attach {
                 Attach::Cgroup => !lsm,
                 Attach::Lsm | Attach::RawTracepoint => true,
+                Attach::Iterator => false,
             };
             if wanted && self.has(hook.program) {
                 attach_program(&mut self.ebpf, hook, cgroup).map_err(|reason| {
@@ -286,6 +296,35 @@ impl Kernel {
         tasks.map_or(0, |tasks| tasks.keys().flatten().count())
     }
 
+    /// Processes with a task that carries a mark, wherever they are. Linux ≥ 5.8.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    pub fn marked_processes(&mut self) -> io::Result<Vec<Pid>> {
+        let program = self.ebpf.program_mut("marked_tasks");
+        let program = program.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let open = |iterator: &mut Iter| -> Result<File, ProgramError> {
+            let link = iterator.attach()?;
+            Ok(iterator.take_link(link)?.into_file()?)
+        };
+        let mut told = Vec::new();
+        <&mut Iter>::try_from(program)
+            .and_then(open)
+            .map_err(|error| io::Error::other(describe(&error)))?
+            .read_to_end(&mut told)?;
+        let ids = told.chunks_exact(4).filter_map(|id| id.try_into().ok());
+        let mut processes: Vec<Pid> = ids.map(|id| Pid(u32::from_ne_bytes(id))).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        Ok(processes)
+    }
+
+    /// Whether marks go when their tasks do.
+    #[must_use]
+    pub fn unmarks(&self) -> bool {
+        self.lsm_in_effect() && self.has("task_free")
+    }
+
     /// Whether the LSM's programs will be called. A kernel with BPF LSM built in takes and attaches
     /// them even where `bpf` is not among its active modules, and then never calls them.
     #[must_use]
@@ -321,6 +360,9 @@ fn load_program(ebpf: &mut Ebpf, hook: &Hook, btf: &Btf) -> State {
         Attach::RawTracepoint => {
             <&mut RawTracePoint>::try_from(program).and_then(RawTracePoint::load)
         }
+        Attach::Iterator => {
+            <&mut Iter>::try_from(program).and_then(|iterator| iterator.load(hook.target, btf))
+        }
         Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(CgroupSockAddr::load),
     };
     match loaded {
@@ -338,6 +380,7 @@ fn attach_program(ebpf: &mut Ebpf, hook: &Hook, cgroup: &impl AsFd) -> Result<()
         Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.attach().map(drop)),
         Attach::RawTracepoint => <&mut RawTracePoint>::try_from(program)
             .and_then(|tracepoint| tracepoint.attach(hook.target).map(drop)),
+        Attach::Iterator => <&mut Iter>::try_from(program).and_then(|iter| iter.attach().map(drop)),
         Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(|hook| {
             hook.attach(cgroup.as_fd(), CgroupAttachMode::Single)
                 .map(drop)

@@ -231,6 +231,7 @@ impl Enricher {
                     path,
                     requested: requested.clone(),
                     access,
+                    received: because == Because::Received,
                 }
             }
             What::Connect {

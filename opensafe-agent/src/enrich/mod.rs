@@ -72,6 +72,8 @@ pub enum Action {
         requested: Vec<u8>,
         /// Doing what.
         access: Access,
+        /// It was open already, and came with a message or from another process.
+        received: bool,
     },
     /// A peer was contacted or was to be.
     Connect {
@@ -126,6 +128,36 @@ pub enum Action {
         /// Signal, if it was ended by one.
         signal: Option<i32>,
     },
+}
+
+impl Action {
+    /// `opensafe.event` of its line in a record, and `on` of the rules that are about it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Exec { .. } => "exec",
+            Self::File { .. } => "file",
+            Self::Connect { .. } => "connect",
+            Self::Socket { .. } => "socket",
+            Self::Bind { .. } => "bind",
+            Self::Operation { operation, .. } => operation.name(),
+            Self::Exit { .. } => "exit",
+        }
+    }
+
+    /// The verdict on it, where there is one.
+    #[must_use]
+    pub const fn ruling(&self) -> Option<&Ruling> {
+        match self {
+            Self::Exec { ruling, .. }
+            | Self::File { ruling, .. }
+            | Self::Connect { ruling, .. }
+            | Self::Socket { ruling, .. }
+            | Self::Bind { ruling, .. }
+            | Self::Operation { ruling, .. } => Some(ruling),
+            Self::Exit { .. } => None,
+        }
+    }
 }
 
 /// A process outside to which something was done.

@@ -4,6 +4,7 @@
 //! ([`RuleSet::decide_path`], [`RuleSet::decide_peer`]). The kernel's tables are compiled from it, and
 //! a record's rule ids are found with it.
 
+pub mod access;
 mod decide;
 pub mod glob;
 pub mod peer;
@@ -188,6 +189,18 @@ impl Defaults {
     #[must_use]
     pub const fn operation(&self, operation: Operation) -> Verdict {
         self.operations[operation as usize]
+    }
+
+    /// Every default with the name that policies have for it.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, Verdict)> {
+        let objects = [
+            ("exec", self.exec),
+            ("file", self.file),
+            ("connect", self.connect),
+            ("bind", self.bind),
+        ];
+        let others = Operation::ALL.map(|operation| (operation.name(), self.operation(operation)));
+        objects.into_iter().chain(others)
     }
 
     /// The defaults for what has a path or a peer, for every kind of access.

@@ -83,6 +83,23 @@ impl SocketKind {
     }
 }
 
+impl std::fmt::Display for SocketKind {
+    /// As a policy has it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.family {
+            None => f.write_str("*")?,
+            Some(family) => match name(&NAMES, family) {
+                Some(name) => f.write_str(name)?,
+                None => write!(f, "{family}")?,
+            },
+        }
+        match self.socket_type {
+            None => Ok(()),
+            Some(socket_type) => write!(f, ":{}", type_name(socket_type)),
+        }
+    }
+}
+
 /// A family's name, or `af_N`.
 #[must_use]
 pub fn family_name(family: u16) -> String {
@@ -139,6 +156,13 @@ mod tests {
         let raw = SocketKind::parse("inet:raw").unwrap();
         assert!(raw.matches(2, 3) && !raw.matches(2, 1) && !raw.matches(10, 3));
         assert!(SocketKind::parse("*:raw").unwrap().matches(10, 3));
+    }
+
+    #[test]
+    fn it_is_shown_as_a_policy_has_it() {
+        for text in ["*", "packet", "inet:raw", "*:dgram", "9", "9:seqpacket"] {
+            assert_eq!(SocketKind::parse(text).unwrap().to_string(), text);
+        }
     }
 
     #[test]

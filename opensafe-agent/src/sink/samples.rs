@@ -140,6 +140,7 @@ pub(crate) fn file(ruling: Ruling, path: &[u8], access: Access) -> Action {
         path: path.to_vec(),
         requested: path.to_vec(),
         access,
+        received: false,
     }
 }
 

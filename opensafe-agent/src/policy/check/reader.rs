@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::super::error::Problem;
 use super::{VERDICTS, choices, kind, names, operations, shown, unknown, whole};
+use crate::rules::access;
 use crate::rules::glob::PathGlob;
 use crate::rules::peer::{PortRange, Protocol};
 use crate::rules::socket::SocketKind;
@@ -17,19 +18,6 @@ const MAX_ID_BYTES: usize = 200;
 const KEYS: [&str; 9] = [
     "id", "on", "match", "access", "ports", "protocol", "verdict", "severity", "reason",
 ];
-/// What `access` may name. `read` and `write` stand for several kinds, the finer names for one.
-const ACCESSES: [(&str, Access); 9] = [
-    ("read", Access::READING),
-    ("write", Access::CHANGING),
-    ("create", Access::CREATE),
-    ("delete", Access::DELETE),
-    ("rename", Access::RENAME),
-    ("link", Access::LINK),
-    ("attributes", Access::ATTRIBUTES),
-    ("map_exec", Access::MAP_EXEC),
-    ("ioctl", Access::IOCTL),
-];
-
 /// One rule's keys, and what is wrong with them. A getter that returns `None` has noted a problem,
 /// unless it says otherwise.
 pub(super) struct Reader<'a> {
@@ -229,13 +217,13 @@ impl<'o> Reader<'o> {
         }
         let values = self.array("access", "a rule about no access says nothing")?;
         let kinds = self.each("access", values, |value| {
-            ACCESSES
+            access::IN_POLICIES
                 .iter()
                 .find(|(name, _)| value == name)
                 .map(|(_, access)| *access)
                 .ok_or_else(|| match value.as_str() {
                     Some("exec") => "is an operation: \"on\": \"exec\"".to_owned(),
-                    _ => choices(names(&ACCESSES)),
+                    _ => choices(names(&access::IN_POLICIES)),
                 })
         })?;
         Some(kinds.into_iter().fold(Access::NONE, Access::union))

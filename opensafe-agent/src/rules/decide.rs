@@ -189,7 +189,11 @@ impl RuleSet {
             .iter()
             .filter(|rule| !speaks(&rule.subject).is_empty())
             .collect();
-        let hiding: Vec<&Rule> = about.iter().copied().filter(|rule| rule.hides()).collect();
+        let hiding = if about.iter().any(|rule| rule.hides()) {
+            self.hiding()
+        } else {
+            Vec::new()
+        };
         let words: Vec<(&Rule, Word)> = about
             .iter()
             .map(|rule| (*rule, rule.word(rule.says_within(&hiding))))

@@ -118,10 +118,10 @@ impl<'a> Said<'a> {
     }
 
     /// Of each word, what matters to who may do what there: what it denies, and where the default denies,
-    /// what it permits.
+    /// what it permits. What is hidden stays as it is, as the other automaton may have more to say of it.
     fn denied(&self, words: &[Word]) -> Vec<Word> {
         let denied = |word: &Word| {
-            let word = strictest(word.settled());
+            let word = strictest(*word);
             Word {
                 allow: (word.allow | word.audit) & self.default.deny,
                 audit: 0,

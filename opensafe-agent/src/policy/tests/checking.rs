@@ -31,7 +31,8 @@ rules contains {"id": "sudo", "on": "exec", "match": {"/usr/bin/sudo"}, "verdict
         Defaults {
             exec: Verdict::Allow,
             file: Verdict::Deny,
-            connect: Verdict::Audit
+            connect: Verdict::Audit,
+            ..Defaults::default()
         }
     );
     let ids: Vec<_> = set.rules.iter().map(|rule| rule.id.0.as_str()).collect();

@@ -2,7 +2,7 @@ use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
 
 use super::*;
 use crate::{
-    enrich::Peer,
+    enrich::{Action, Peer},
     run::Counts,
     sink::{
         record::read::Lines,

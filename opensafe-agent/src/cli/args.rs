@@ -10,8 +10,9 @@ use crate::run::Mode;
 /// Run AI agents in a sandbox whose policy the kernel enforces
 ///
 /// OpenSafe holds a command, and everything it starts, to a policy written in Rego. The kernel itself
-/// allows or denies running programs, opening files and contacting peers; every denial is shown and put
-/// on record, with the rule that made it.
+/// allows or denies what it runs, what it does to files, whom it contacts, and what it does to other
+/// processes, to mounts and to the kernel; every denial is shown and put on record, with the rule that
+/// made it.
 #[derive(Debug, Parser)]
 #[command(
     name = "opensafe",

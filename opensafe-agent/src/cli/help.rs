@@ -76,6 +76,8 @@ Examples:
       opensafe events --denied
   Everything that a run contacted or executed:
       opensafe events 7f3k2 --event connect,exec
+  What did it try outside its own files and processes?
+      opensafe events 7f3k2 --event bind,socket,mount,ptrace,signal,kernel
   Which files did it write?
       opensafe events 7f3k2 --event file --json | jq -r '
         select(.\"opensafe.file.access\" | index(\"write\")) | .\"file.path\"' | sort -u

@@ -601,17 +601,20 @@ fn ruling(
 
 /// What to say where the default decided; nothing about what is simply allowed.
 fn default_reason(verdict: Verdict, policy: &InForce, operation: &str) -> String {
-    match verdict {
-        Verdict::Allow => String::new(),
-        Verdict::Audit => format!(
-            "no rule of {} is about it, and the default for {operation} is audit",
-            policy.rules.revision
-        ),
-        Verdict::Deny => format!(
-            "no rule of {} allows it, and the default for {operation} is deny",
-            policy.rules.revision
-        ),
+    let revision = &policy.rules.revision;
+    let (says, default, does) = match verdict {
+        Verdict::Allow => return String::new(),
+        Verdict::Audit => ("is about", "audit", "audits"),
+        Verdict::Deny => ("allows", "deny", "denies"),
+    };
+    if operation == "socket" {
+        // Sockets have no default of their own.
+        return format!(
+            "no rule of {revision} on sockets {says} it, and it could reach peers that a rule or the \
+             default for connect {does}"
+        );
     }
+    format!("no rule of {revision} {says} it, and the default for {operation} is {default}")
 }
 
 fn nameless(decision: Decision) -> Ruling {

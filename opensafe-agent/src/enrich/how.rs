@@ -18,7 +18,7 @@ pub(super) fn words(how: How, number: u32) -> String {
         How::Limit => return named(number, &LIMITS, "resource"),
         How::Scheduling => "scheduling",
         How::UserNamespace => "user namespace",
-        How::Bpf => return format!("bpf command {number}"),
+        How::Bpf => return named(number, &BPF, "bpf command"),
         How::PerfEvent => "perf_event_open",
         How::KernelReadFile => return named(number, &READ_FILE, "kernel file"),
         How::KernelLoadData => return named(number, &READ_FILE, "kernel data"),
@@ -75,6 +75,48 @@ const LIMITS: [&str; 16] = [
     "RLIMIT_RTTIME",
 ];
 
+/// include/uapi/linux/bpf.h, `enum bpf_cmd`.
+const BPF: [&str; 38] = [
+    "BPF_MAP_CREATE",
+    "BPF_MAP_LOOKUP_ELEM",
+    "BPF_MAP_UPDATE_ELEM",
+    "BPF_MAP_DELETE_ELEM",
+    "BPF_MAP_GET_NEXT_KEY",
+    "BPF_PROG_LOAD",
+    "BPF_OBJ_PIN",
+    "BPF_OBJ_GET",
+    "BPF_PROG_ATTACH",
+    "BPF_PROG_DETACH",
+    "BPF_PROG_TEST_RUN",
+    "BPF_PROG_GET_NEXT_ID",
+    "BPF_MAP_GET_NEXT_ID",
+    "BPF_PROG_GET_FD_BY_ID",
+    "BPF_MAP_GET_FD_BY_ID",
+    "BPF_OBJ_GET_INFO_BY_FD",
+    "BPF_PROG_QUERY",
+    "BPF_RAW_TRACEPOINT_OPEN",
+    "BPF_BTF_LOAD",
+    "BPF_BTF_GET_FD_BY_ID",
+    "BPF_TASK_FD_QUERY",
+    "BPF_MAP_LOOKUP_AND_DELETE_ELEM",
+    "BPF_MAP_FREEZE",
+    "BPF_BTF_GET_NEXT_ID",
+    "BPF_MAP_LOOKUP_BATCH",
+    "BPF_MAP_LOOKUP_AND_DELETE_BATCH",
+    "BPF_MAP_UPDATE_BATCH",
+    "BPF_MAP_DELETE_BATCH",
+    "BPF_LINK_CREATE",
+    "BPF_LINK_UPDATE",
+    "BPF_LINK_GET_FD_BY_ID",
+    "BPF_LINK_GET_NEXT_ID",
+    "BPF_ENABLE_STATS",
+    "BPF_ITER_CREATE",
+    "BPF_LINK_DETACH",
+    "BPF_PROG_BIND_MAP",
+    "BPF_TOKEN_CREATE",
+    "BPF_PROG_STREAM_READ_BY_FD",
+];
+
 /// include/linux/kernel_read_file.h, the first ones, which have not moved from 6.1 to 7.2.
 const READ_FILE: [&str; 4] = ["unknown", "firmware", "kernel module", "kexec image"];
 
@@ -90,5 +132,8 @@ mod tests {
         assert_eq!(words(How::Ptrace, 0x11), "read");
         assert_eq!(words(How::TerminalIoctl, 0x5412), "TIOCSTI");
         assert_eq!(words(How::Limit, 1), "RLIMIT_FSIZE");
+        assert_eq!(words(How::Bpf, 5), "BPF_PROG_LOAD");
+        assert_eq!(words(How::Bpf, 28), "BPF_LINK_CREATE");
+        assert_eq!(words(How::Bpf, 99), "bpf command 99");
     }
 }

@@ -198,3 +198,6 @@ pub struct Ruling {
     /// The rule's reason, or what the default or the lack of a name means.
     pub reason: String,
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,14 +84,19 @@ pub(super) fn unknown<'a>(
     name: &str,
     known: impl Iterator<Item = &'a str> + Clone,
 ) -> String {
+    format!("{what}; {}", meant(name, known))
+}
+
+/// The name that was probably meant, or those there are.
+fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let nearest = known
         .clone()
         .map(|known| (distance(name, known), known))
         .min()
         .filter(|(distance, known)| *distance <= known.chars().count().div_ceil(3));
     match nearest {
-        Some((_, nearest)) => format!("{what}; did you mean \"{nearest}\"?"),
-        None => format!("{what}; there are {}", list(known)),
+        Some((_, nearest)) => format!("did you mean \"{nearest}\"?"),
+        None => choices(known),
     }
 }
 
@@ -128,7 +133,7 @@ fn checked_defaults(defaults: Option<&Value>, errors: &mut Vec<RuleError>) -> Op
                 "defaults",
                 whole(format!(
                     "{operation} {verdict}: {}",
-                    choices(names(&VERDICTS))
+                    meant(verdict.as_str().unwrap_or_default(), names(&VERDICTS))
                 )),
             )),
         }
@@ -227,7 +232,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-fn names<'a, T>(known: &'a [(&'a str, T)]) -> impl Iterator<Item = &'a str> {
+fn names<'a, T>(known: &'a [(&'a str, T)]) -> impl Iterator<Item = &'a str> + Clone {
     known.iter().map(|(name, _)| *name)
 }
 

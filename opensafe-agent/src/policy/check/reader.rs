@@ -4,7 +4,7 @@ use opensafe_common::verdict::Access;
 use serde_json::{Map, Value};
 
 use super::super::error::Problem;
-use super::{VERDICTS, choices, kind, names, operations, shown, unknown, whole};
+use super::{VERDICTS, choices, kind, meant, names, operations, shown, unknown, whole};
 use crate::rules::access;
 use crate::rules::glob::PathGlob;
 use crate::rules::peer::{PortRange, Protocol};
@@ -154,20 +154,18 @@ impl<'o> Reader<'o> {
             ),
             other => other.map_err(|error| error.to_string()),
         });
-        let ports = self.ports();
-        let protocol = self.protocol();
+        let (ports, protocol) = self.ports_and_protocol()?;
         Some(Subject::Bind {
             addresses: addresses?,
-            ports: ports?,
-            protocol: protocol?,
+            ports,
+            protocol,
         })
     }
 
     fn connect(&mut self) -> Option<Subject> {
         let peers = self.matches(Peer::parse);
-        let ports = self.ports();
-        let protocol = self.protocol();
-        let (peers, ports, protocol) = (peers?, ports?, protocol?);
+        let narrowed = self.ports_and_protocol();
+        let (peers, (ports, protocol)) = (peers?, narrowed?);
         let has_unix = peers
             .iter()
             .any(|peer| matches!(peer, Peer::UnixPath(_) | Peer::UnixAbstract(_)));
@@ -178,14 +176,21 @@ impl<'o> Reader<'o> {
                 ));
             }
         }
-        if protocol == Some(Protocol::Icmp) && !ports.is_empty() {
-            self.whole("has \"ports\", which protocol icmp has not");
-        }
         Some(Subject::Connect {
             peers,
             ports,
             protocol,
         })
+    }
+
+    fn ports_and_protocol(&mut self) -> Option<(Vec<PortRange>, Option<Protocol>)> {
+        let ports = self.ports();
+        let protocol = self.protocol();
+        let (ports, protocol) = (ports?, protocol?);
+        if protocol == Some(Protocol::Icmp) && !ports.is_empty() {
+            self.whole("has \"ports\", which protocol icmp has not");
+        }
+        Some((ports, protocol))
     }
 
     /// What `match` has, one or several, each parsed.
@@ -223,7 +228,7 @@ impl<'o> Reader<'o> {
                 .map(|(_, access)| *access)
                 .ok_or_else(|| match value.as_str() {
                     Some("exec") => "is an operation: \"on\": \"exec\"".to_owned(),
-                    _ => choices(names(&access::IN_POLICIES)),
+                    text => meant(text.unwrap_or_default(), names(&access::IN_POLICIES)),
                 })
         })?;
         Some(kinds.into_iter().fold(Access::NONE, Access::union))
@@ -269,7 +274,7 @@ impl<'o> Reader<'o> {
         let text = self.string(key, value)?;
         let found = known.iter().find(|(name, _)| *name == text);
         if found.is_none() {
-            self.key(key, value, choices(names(known)));
+            self.key(key, value, meant(text, names(known)));
         }
         found.map(|(_, value)| *value)
     }

@@ -50,6 +50,11 @@ pub struct Hook {
     pub since: Option<&'static str>,
 }
 
+macro_rules! since {
+    [] => { None };
+    [$release:literal] => { Some($release) };
+}
+
 macro_rules! hooks {
     ($($program:ident $attach:ident $target:literal $purpose:ident $without:literal $(since $since:literal)?;)*) => {
         /// Every program.
@@ -59,7 +64,7 @@ macro_rules! hooks {
             target: $target,
             purpose: Purpose::$purpose,
             without: $without,
-            since: None$(.or(Some($since)))?,
+            since: since![$($since)?],
         },)*];
     };
 }

@@ -303,14 +303,15 @@ impl Kernel {
     pub fn marked_processes(&mut self) -> io::Result<Vec<Pid>> {
         let program = self.ebpf.program_mut("marked_tasks");
         let program = program.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        let open = |iterator: &mut Iter| -> Result<File, ProgramError> {
+        let attached = <&mut Iter>::try_from(program).and_then(|iterator| {
             let link = iterator.attach()?;
-            Ok(iterator.take_link(link)?.into_file()?)
-        };
+            iterator.take_link(link)
+        });
         let mut told = Vec::new();
-        <&mut Iter>::try_from(program)
-            .and_then(open)
+        attached
             .map_err(|error| io::Error::other(describe(&error)))?
+            .into_file()
+            .map_err(io::Error::other)?
             .read_to_end(&mut told)?;
         let ids = told.chunks_exact(4).filter_map(|id| id.try_into().ok());
         let mut processes: Vec<Pid> = ids.map(|id| Pid(u32::from_ne_bytes(id))).collect();

@@ -59,6 +59,8 @@ offsets! {
     dentry_name_len = "dentry.d_name.len",
     dentry_name = "dentry.d_name.name",
     dentry_inode = "dentry.d_inode",
+    dentry_short_name = "dentry.d_shortname",
+    dentry_short_name_before_6_15 = "dentry.d_iname",
     dentry_sb = "dentry.d_sb",
     inode_sb = "inode.i_sb",
     inode_mode = "inode.i_mode",
@@ -94,10 +96,13 @@ offsets! {
 
 impl Offsets {
     /// Fields without which the programs do: 0 where a kernel lacks them. The registers are those of
-    /// x86-64; elsewhere the name as asked is not on record.
+    /// x86-64; elsewhere the name as asked is not on record. A short name has its place in the dentry by
+    /// one or the other name.
     pub const OPTIONAL: &'static [&'static str] = &[
         "task_struct.io_uring",
         "sock.__sk_common.skc_v6_daddr",
+        "dentry.d_shortname",
+        "dentry.d_iname",
         "pt_regs.orig_ax",
         "pt_regs.di",
         "pt_regs.si",

@@ -10,7 +10,8 @@ use opensafe_common::{
 
 use crate::{
     atomic::Cell,
-    kernel::{Task, current_task_and_cgroup},
+    kernel::Task,
+    known::current_task_and_cgroup,
     maps::{
         CGROUP_BITS, CGROUP_WORDS, CGROUPS, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS, TASKS,
         count,

@@ -60,17 +60,29 @@ impl Decision {
 
 /// May the actor do `access` to the object at `dentry`?
 #[inline(always)]
-pub fn at_path(actor: &Actor, dentry: Dentry, access: Access) -> Decision {
+pub fn at_path(actor: &Actor, dentry: Dentry, access: Access, by: By) -> Decision {
     let word = path::word(actor.policy_index, dentry);
-    with_default(actor, word, access, actor.policy.default)
+    by_word(actor, word, access, by)
 }
 
-/// As [`at_path`], where no rule speaks: allowed. For the gate that interpreters pass too; the
-/// default for programs is applied when it is known which file is the program.
+/// May the actor do `access` to the object about whose place the tables say `word`?
 #[inline(always)]
-pub fn at_path_by_rules(actor: &Actor, dentry: Dentry, access: Access) -> Decision {
-    let word = path::word(actor.policy_index, dentry);
-    with_default(actor, word, access, Word::NONE)
+pub fn by_word(actor: &Actor, word: Option<Word>, access: Access, by: By) -> Decision {
+    let default = match by {
+        By::Policy => actor.policy.default,
+        By::Rules => Word::NONE,
+    };
+    with_default(actor, word, access, default)
+}
+
+/// Which part of a policy answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Rules, and where none speaks, the default.
+    Policy,
+    /// Rules; where none speaks it is allowed. For the gate that interpreters pass too: the default for
+    /// programs is applied when it is known which file is the program.
+    Rules,
 }
 
 /// The kinds of access that are denied at `old` and not at `new`. A function that the verifier checks

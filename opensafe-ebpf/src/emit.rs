@@ -11,7 +11,8 @@ use opensafe_common::{
 
 use crate::{
     bound::masked,
-    kernel::{Dentry, Task},
+    kernel::Dentry,
+    known::parent_process,
     maps::{EVENTS, SCRATCH, constant, count},
     path::{Walked, walk},
     scratch::{Claim, PATH_END, RECORD_BYTES, Sources},
@@ -162,10 +163,17 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
         let from = (&raw const (*slot).path)
             .cast::<u8>()
             .add(masked::<0x1fff>(u64::from(path.start)));
-        let path_len = or_zero(
-            path_len,
-            generated::bpf_probe_read_kernel(record.add(at).cast(), path_len as u32, from.cast()),
-        );
+        let path_len = match path_len {
+            0 => 0,
+            _ => or_zero(
+                path_len,
+                generated::bpf_probe_read_kernel(
+                    record.add(at).cast(),
+                    path_len as u32,
+                    from.cast(),
+                ),
+            ),
+        };
         at += masked::<0x1fff>(path_len);
 
         let requested_len = read_requested(record.add(at), sources);
@@ -177,14 +185,17 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
             flags |= flag::ARGS_TRUNCATED;
         }
         let args_len = masked::<0xfff>(args_len);
-        let args_len = or_zero(
-            args_len,
-            generated::bpf_probe_read_user(
-                record.add(at).cast(),
-                args_len as u32,
-                sources.args_start as *const c_void,
+        let args_len = match args_len {
+            0 => 0,
+            _ => or_zero(
+                args_len,
+                generated::bpf_probe_read_user(
+                    record.add(at).cast(),
+                    args_len as u32,
+                    sources.args_start as *const c_void,
+                ),
             ),
-        );
+        };
         at += masked::<0xfff>(args_len);
 
         let ids = bpf_get_current_pid_tgid();
@@ -193,7 +204,7 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
         (*header).time_ns = generated::bpf_ktime_get_boot_ns();
         (*header).pid = (ids >> 32) as u32;
         (*header).tid = ids as u32;
-        (*header).parent_pid = parent_pid(Task::current());
+        (*header).parent_pid = parent_process();
         (*header).uid = users as u32;
         (*header).gid = (users >> 32) as u32;
         (*header).flags |= flags;
@@ -295,13 +306,5 @@ fn requested_in_system_call() -> u64 {
         // openat, openat2, execveat, mkdirat, mknodat, unlinkat, renameat, linkat, renameat2
         257 | 437 | 322 | 258 | 259 | 263 | 264 | 265 | 316 => field(second_at),
         _ => 0,
-    }
-}
-
-#[inline(always)]
-fn parent_pid(task: Task) -> u32 {
-    match task.real_parent() {
-        Some(parent) => parent.process().unwrap_or(0),
-        None => 0,
     }
 }

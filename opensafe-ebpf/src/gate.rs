@@ -11,9 +11,12 @@ use crate::{
     decide::{self, Decision},
     emit::{Report, Requested, emit, file_body},
     kernel::{Dentry, Task},
-    maps::{REPORTED, ReportKey},
+    known::{Known, KnownTask, process},
+    maps::{REPORTED, ReportKey, constant},
     path,
 };
+
+pub use decide::By;
 
 /// A question about an object with a path.
 #[derive(Clone, Copy)]
@@ -28,15 +31,6 @@ pub struct PathRequest {
     pub flags: u8,
     /// Which part of the policy answers.
     pub by: By,
-}
-
-/// Which part of a policy answers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    /// Rules, and where none speaks, the default.
-    Policy,
-    /// Rules only.
-    Rules,
 }
 
 /// Runs a hook: lets everyone outside pass, asks `hook` for those inside.
@@ -55,6 +49,54 @@ pub fn path(actor: &Actor, request: &PathRequest) -> i32 {
         Answer::Refused => decide::REFUSED,
         Answer::Silent | Answer::Reported => 0,
     }
+}
+
+/// [`path`] of an object that the verifier knows as `known`. What is allowed at a place that was asked about before,
+/// and is on record already, passes at once; all else is asked as if there were no such way.
+#[inline(always)]
+pub fn known_path(actor: &Actor, known: Known, request: &PathRequest) -> i32 {
+    match passes(known, request.pack(), actor.pack()) {
+        0 => path(actor, request),
+        _ => 0,
+    }
+}
+
+/// 1 where [`path_gate`] would surely allow it and put nothing on record. A function for the sake of its stack, and
+/// not a global one: it takes a pointer that is known.
+#[inline(never)]
+extern "C" fn passes(known: Known, request: u64, actor: u64) -> u64 {
+    let Some(actor) = Actor::unpack(actor, 0) else {
+        return 0;
+    };
+    let request = PathRequest::unpack(Dentry(0), request);
+    let task = KnownTask::current();
+    let Some(word) = path::known_word(actor.policy, &task, known) else {
+        return 0;
+    };
+    let decision = decide::by_word(&actor, Some(word), request.access, request.by);
+    if decision.verdict as u8 != Verdict::Allow as u8 {
+        return 0;
+    }
+    let news = request.kind as u8 == Kind::File as u8
+        && is_known_news(&actor, &task, known, request.access);
+    u64::from(!news)
+}
+
+/// As [`is_news`], without noting it.
+#[inline(always)]
+fn is_known_news(actor: &Actor, task: &KnownTask, known: Known, access: Access) -> bool {
+    let inode = known.follow(constant!(OFFSETS.dentry_inode));
+    let key = ReportKey {
+        mm: task.number_of(task.pointer.follow(constant!(OFFSETS.task_mm))),
+        object: inode.get(constant!(OFFSETS.inode_number)),
+        object_more: task.number_of(inode),
+        generation: inode.get(constant!(OFFSETS.inode_generation)),
+        what: what(actor, access),
+        pid: task.pointer.get(constant!(OFFSETS.task_tgid)),
+        reserved: 0,
+    };
+    // SAFETY: only whether it is there matters.
+    unsafe { REPORTED.get(&key) }.is_none()
 }
 
 /// What became of a request.
@@ -112,10 +154,7 @@ pub extern "C" fn path_gate(dentry: u64, request: u64, actor: u64, cgroup: u64) 
     };
     let actor = &actor;
     let request = &PathRequest::unpack(Dentry(dentry), request);
-    let decision = match request.by {
-        By::Policy => decide::at_path(actor, request.dentry, request.access),
-        By::Rules => decide::at_path_by_rules(actor, request.dentry, request.access),
-    };
+    let decision = decide::at_path(actor, request.dentry, request.access, request.by);
     if decision.verdict as u8 != Verdict::Allow as u8 || is_news(actor, request) {
         path_report(
             dentry,
@@ -446,8 +485,14 @@ fn is_news(actor: &Actor, request: &PathRequest) -> bool {
         generation: inode.generation().unwrap_or(0),
         pid: process(),
         reserved: 0,
-        what: u32::from(request.access.0) | u32::from(actor.policy.generation as u16) << 16,
+        what: what(actor, request.access),
     })
+}
+
+/// [`ReportKey::what`] of an access to a file.
+#[inline(always)]
+fn what(actor: &Actor, access: Access) -> u32 {
+    u32::from(access.0) | u32::from(actor.policy.generation as u16) << 16
 }
 
 /// Whether a key was not met before; notes it.
@@ -459,16 +504,4 @@ pub fn is_first(key: &ReportKey) -> bool {
     }
     let _ = REPORTED.insert(key, &1, 0);
     true
-}
-
-/// Thread id of the running task.
-#[inline(always)]
-pub fn thread() -> u32 {
-    aya_ebpf::helpers::bpf_get_current_pid_tgid() as u32
-}
-
-/// Process id of the running task.
-#[inline(always)]
-pub fn process() -> u32 {
-    (aya_ebpf::helpers::bpf_get_current_pid_tgid() >> 32) as u32
 }

@@ -1,4 +1,5 @@
-//! Reading the kernel's structures: the only module that turns an address into a value.
+//! Reading the kernel's structures at any address. This module and [`crate::known`], for pointers whose type the
+//! verifier knows, are the only ones that turn an address into a value.
 //!
 //! Each type is an address that the kernel gave us, with the fields that we read. A pointer may be
 //! stale or NULL where we got it from memory; the read helper then fails and the caller gets `None`,
@@ -317,86 +318,9 @@ impl Task {
     /// The task that runs.
     #[inline(always)]
     pub fn current() -> Self {
-        Self(current_task() as u64)
+        // SAFETY: no arguments; always the running task.
+        Self(unsafe { bpf_get_current_task_btf() } as u64)
     }
-}
-
-/// What everyone who is not in a sandbox pays for, so without a helper call: the address of the
-/// running task and the id of its cgroup v2, by loads that the verifier knows the types of.
-#[inline(always)]
-pub fn current_task_and_cgroup() -> (u64, u64) {
-    let task = current_task() as *const u8;
-    // SAFETY: `task` is the running task, and each pointer on the way (`cgroups`, `dfl_cgrp`, `kn`)
-    // is set for a task's whole life; the verifier checks the loads against the kernel's types, and
-    // a load that faults all the same reads 0.
-    unsafe {
-        let css_set = load(task, constant!(OFFSETS.task_cgroups));
-        let cgroup = load(css_set, constant!(OFFSETS.css_set_dfl_cgrp));
-        let node = load(cgroup, constant!(OFFSETS.cgroup_kn));
-        let id = node
-            .add(constant!(OFFSETS.kernfs_node_id) as usize)
-            .cast::<u64>();
-        (task as u64, core::ptr::read_volatile(id))
-    }
-}
-
-/// Whether the kernel acts with another's credentials for the running task, as overlayfs does with the
-/// mounter's when it copies a file up or lists a directory's layers. A task that uses io_uring could
-/// have brought such credentials about itself (`IORING_REGISTER_PERSONALITY`), so of it this is not
-/// believed.
-#[inline(always)]
-pub fn acts_for_the_kernel() -> bool {
-    let task = current_task() as *const u8;
-    // SAFETY: the running task, whose fields the verifier checks the loads against.
-    let (cred, real_cred) = unsafe {
-        (
-            load(task, constant!(OFFSETS.task_cred)),
-            load(task, constant!(OFFSETS.task_real_cred)),
-        )
-    };
-    if core::ptr::addr_eq(cred, real_cred) {
-        return false;
-    }
-    // include/linux/sched.h: PF_IO_WORKER, PF_USER_WORKER. Such a task works for another's request.
-    const WORKS_FOR_ANOTHER: u32 = 0x10 | 0x4000;
-    match read::<u32>(Task::current().0 + u64::from(constant!(OFFSETS.task_flags))) {
-        Some(flags) if flags & WORKS_FOR_ANOTHER == 0 => {}
-        _ => return false,
-    }
-    let uses_io_uring = constant!(OFFSETS.task_io_uring);
-    // A kernel without io_uring has no such field.
-    uses_io_uring == 0 || read::<u64>(Task::current().0 + u64::from(uses_io_uring)) == Some(0)
-}
-
-/// `f_flags` and `f_mode` of the file that is the first argument of an LSM hook, without a helper call.
-#[inline(always)]
-pub fn open_flags_and_mode(ctx: &aya_ebpf::programs::LsmContext) -> (u32, u32) {
-    let file = ctx.arg::<*const u8>(0);
-    let field = |offset: u32| file.wrapping_add(offset as usize).cast::<u32>();
-    // SAFETY: the argument is a file that is being opened, which the verifier knows, and checks the
-    // loads against.
-    unsafe {
-        (
-            core::ptr::read_volatile(field(constant!(OFFSETS.file_flags))),
-            core::ptr::read_volatile(field(constant!(OFFSETS.file_mode))),
-        )
-    }
-}
-
-#[inline(always)]
-fn current_task() -> *mut task_struct {
-    // SAFETY: no arguments; always the running task.
-    unsafe { bpf_get_current_task_btf() }
-}
-
-/// Loads a pointer member.
-///
-/// # Safety
-/// `base` must be a pointer that the verifier knows the type of, with a pointer at `offset`.
-#[inline(always)]
-unsafe fn load(base: *const u8, offset: u32) -> *const u8 {
-    // SAFETY: by the caller's promise.
-    unsafe { core::ptr::read_volatile(base.add(offset as usize).cast::<*const u8>()) }
 }
 
 impl Cgroup {

@@ -16,7 +16,9 @@ mod emit;
 mod gate;
 mod hooks;
 mod kernel;
+mod known;
 mod maps;
+mod memo;
 mod path;
 mod scratch;
 

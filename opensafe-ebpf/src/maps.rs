@@ -13,7 +13,7 @@ use opensafe_common::{
     },
 };
 
-use crate::scratch::Slot;
+use crate::{memo, scratch::Slot};
 
 /// Where the running kernel keeps its fields.
 #[unsafe(no_mangle)]
@@ -140,6 +140,10 @@ impl DirectoryState {
         }
     }
 }
+
+/// What the automata say about names, for each CPU.
+#[map]
+pub static NAMES: PerCpuArray<memo::Entry> = PerCpuArray::with_max_entries(memo::ENTRIES, 0);
 
 /// What was already reported and may be passed over: allowed accesses, by process image and object.
 #[map]

@@ -21,7 +21,11 @@ use opensafe_common::{
 use crate::{
     bound::{masked, zeroed},
     kernel::{Dentry, DentryHead, Inode, Superblock, rename_sequence},
-    maps::{ARENA, DIRECTORIES, DirectoryState, POLICIES, SCRATCH, SUPERBLOCKS, count},
+    known::{Known, KnownTask, short_name},
+    maps::{
+        ARENA, DIRECTORIES, DirectoryState, POLICIES, SCRATCH, SUPERBLOCKS, constant, count,
+    },
+    memo::{NAME_BYTES, NAME_WORDS, Question},
     scratch::{Claim, PATH_BYTES, PATH_END},
 };
 
@@ -112,6 +116,31 @@ impl Walked {
 /// Bit of [`walk`]'s result that says that the path is whole.
 const WHOLE_BIT: u32 = 31;
 
+/// [`word`], for a dentry that the verifier knows, and only if the state at its directory is cached and what its name
+/// leads to is remembered.
+#[inline(always)]
+pub fn known_word(policy: &Policy, task: &KnownTask, dentry: Known) -> Option<Word> {
+    let parent = dentry.follow(constant!(OFFSETS.dentry_parent));
+    // A root is its own parent, and its name is no component.
+    if parent.distance(dentry) == 0 {
+        return None;
+    }
+    let directory = task.number_of(parent.follow(constant!(OFFSETS.dentry_inode)));
+    let (state, sequence) = cached_directory(policy, directory)?;
+    let name = short_name(task, dentry)?;
+    let question = Question {
+        generation: policy.generation,
+        state,
+        name: &name,
+    };
+    let packed = question.recall()?;
+    // Asked last, as in `cached_word`.
+    if rename_sequence() != Some(sequence) {
+        return None;
+    }
+    unpack(packed)
+}
+
 /// The word, if the state at the directory is cached and the name is short; else [`NO_WORD`].
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -126,18 +155,19 @@ pub extern "C" fn cached_word(policy_index: u32, dentry: u64) -> u64 {
     if parent.0 == dentry {
         return NO_WORD;
     }
-    let Some((state, sequence)) = cached_directory(policy, parent) else {
+    let Some(inode) = parent.inode() else {
         return NO_WORD;
     };
-    let Some(state) = step_short_name(policy_index, state, &head) else {
+    let Some((state, sequence)) = cached_directory(policy, inode.0) else {
         return NO_WORD;
     };
+    let packed = word_of_short_name(policy_index, policy, state, &head);
     // Asked last: if nothing has moved since the state was kept, nothing did while parent, state and
     // name were looked up either.
     if rename_sequence() != Some(sequence) {
         return NO_WORD;
     }
-    pack(word_at(state))
+    packed
 }
 
 /// The word, by walking up and reading down; leaves the parent directory's state behind.
@@ -439,6 +469,20 @@ impl<const WORDS: usize> ReadingName<WORDS> {
     }
 }
 
+impl ReadingName<{ SHORT_NAME_BYTES / 8 }> {
+    /// What is asked about these bytes, read on from `state`.
+    #[inline(always)]
+    fn question(&self, policy: &Policy, state: Start) -> Question<'_> {
+        // SAFETY: the bytes are more words than that.
+        let name = unsafe { &*self.bytes.as_ptr().cast::<[u64; NAME_WORDS]>() };
+        Question {
+            generation: policy.generation,
+            state,
+            name,
+        }
+    }
+}
+
 unsafe extern "C" fn read_name_byte<const WORDS: usize>(round: u32, context: *mut c_void) -> i64 {
     // SAFETY: `ReadingName::run` passes itself, and nobody else has it.
     let reading = unsafe { &mut *context.cast::<ReadingName<WORDS>>() };
@@ -460,10 +504,9 @@ unsafe extern "C" fn read_name_byte<const WORDS: usize>(round: u32, context: *mu
     0
 }
 
-/// The state at a directory, if it was reached before, and the rename sequence at which it holds.
+/// The state at a directory with this inode, if it was reached before, and the rename sequence at which it holds.
 #[inline(always)]
-fn cached_directory(policy: &Policy, directory: Dentry) -> Option<(Start, u32)> {
-    let inode = directory.inode()?.0;
+fn cached_directory(policy: &Policy, inode: u64) -> Option<(Start, u32)> {
     // SAFETY: the value is copied out, and the seal tells a torn copy.
     let cached = *unsafe { DIRECTORIES.get(&inode) }?;
     let whole = DirectoryState::sealed(inode, cached.state, cached.rename_seq, policy.generation);
@@ -484,24 +527,35 @@ fn remember_directory(policy_index: u32, directory: Dentry, state: Start, sequen
     let _ = DIRECTORIES.insert(&inode.0, &value, 0);
 }
 
-/// Reads `/` and the dentry's name; `None` for a name too long for the stack.
+/// The word after `/` and the dentry's name, remembered or read; [`NO_WORD`] for a name too long for the stack.
 #[inline(always)]
-fn step_short_name(policy_index: u32, state: Start, head: &DentryHead) -> Option<Start> {
+fn word_of_short_name(policy_index: u32, policy: &Policy, state: Start, head: &DentryHead) -> u64 {
     let len = head.name_len();
     if len as usize >= SHORT_NAME_BYTES {
-        return None;
+        return NO_WORD;
     }
-    let policy = POLICIES.get(policy_index)?;
     let mut reading = ReadingName {
         bytes: zeroed::<{ SHORT_NAME_BYTES / 8 }>(),
         state: step(policy, state, b'/'),
         policy_index,
     };
     if !reading.fill::<{ SHORT_NAME_BYTES as i32 - 1 }>(head.name(), len) {
-        return None;
+        return NO_WORD;
+    }
+    if len > NAME_BYTES {
+        reading.run(len);
+        return pack(word_at(reading.state));
+    }
+    if let Some(packed) = reading.question(policy, state).recall() {
+        return packed;
     }
     reading.run(len);
-    Some(reading.state)
+    let packed = pack(word_at(reading.state));
+    // Of the bytes that were read it is true even if something moved and they are no name.
+    if packed != NO_WORD {
+        reading.question(policy, state).remember(packed);
+    }
+    packed
 }
 
 /// One byte through both automata.

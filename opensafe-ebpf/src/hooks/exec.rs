@@ -10,8 +10,10 @@ use crate::{
     actor::{Actor, SandboxId, mark},
     decide,
     emit::{Requested, emit, file_body},
-    gate::{By, PathRequest, path, report},
+    gate::{By, PathRequest, known_path, report},
     kernel::{Area, Bprm, Dentry, File, Task, argument},
+    known::{Known, KnownTask},
+    maps::constant,
 };
 
 /// `bprm_check_security(bprm)`: once for the program, once more for each interpreter that its first
@@ -20,11 +22,14 @@ use crate::{
 /// have been renamed in between.
 #[inline(always)]
 pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
-    let dentry = Bprm(argument(ctx, 0)).file().and_then(|file| file.dentry());
+    let known = Known::argument(ctx, 0)
+        .follow(constant!(OFFSETS.bprm_file))
+        .follow(constant!(OFFSETS.file_path_dentry));
     // Without a dentry it has no place: dentry 0 gets the verdict for the nameless.
-    let dentry = dentry.unwrap_or(Dentry(0));
-    path(
+    let dentry = Dentry(KnownTask::current().number_of(known));
+    known_path(
         actor,
+        known,
         &PathRequest {
             dentry,
             access: Access::EXEC,
@@ -103,7 +108,7 @@ pub fn done(actor: &Actor, ctx: &RawTracePointContext) {
     };
     // Exactly, not by the filter: a process that was moved in may be moved out again.
     let _ = mark(Task::current(), SandboxId(actor.sandbox));
-    let decision = decide::at_path(actor, dentry, Access::EXEC);
+    let decision = decide::at_path(actor, dentry, Access::EXEC, By::Policy);
     let requested = match bprm.filename() {
         Some(address) => Requested::Kernel(address),
         None => Requested::Unknown,

@@ -8,11 +8,10 @@ use opensafe_common::{
 
 use crate::{
     actor::Actor,
-    gate::{By, PathRequest, change, path, thread, withdraw},
+    gate::{By, PathRequest, change, known_path, path, withdraw},
     hooks::{guard, net},
-    kernel::{
-        Dentry, File, Inode, Path, Socket, acts_for_the_kernel, argument, open_flags_and_mode,
-    },
+    kernel::{Dentry, File, Inode, Path, Socket, argument},
+    known::{Known, KnownTask, acts_for_the_kernel, thread},
     maps::{TENTATIVE, constant},
 };
 
@@ -35,18 +34,20 @@ const S_IFSOCK: u16 = 0o140_000;
 /// interpreters included. Not called for `O_PATH`.
 #[inline(always)]
 pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
-    let (flags, mode) = open_flags_and_mode(ctx);
+    let file = Known::argument(ctx, 0);
+    let flags: u32 = file.get(constant!(OFFSETS.file_flags));
+    let mode: u32 = file.get(constant!(OFFSETS.file_mode));
     // The file below an overlay's, or its work file; the layers of a directory, and what is copied up:
     // the overlay's own open was decided.
     if mode & FMODE_NOACCOUNT != 0 || flags & O_CREAT == 0 && acts_for_the_kernel() {
         return 0;
     }
-    let Some(dentry) = File(ctx.arg::<u64>(0)).dentry() else {
-        return on_unreadable(actor);
-    };
+    let known = file.follow(constant!(OFFSETS.file_path_dentry));
+    let dentry = Dentry(KnownTask::current().number_of(known));
     if flags & FMODE_EXEC_FLAG != 0 {
-        return path(
+        return known_path(
             actor,
+            known,
             &PathRequest {
                 dentry,
                 access: Access::EXEC,
@@ -60,13 +61,26 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
         withdraw_tentative(actor, dentry);
     }
     let access = access_of(flags, mode);
-    if access.contains(Access::WRITE) {
+    let magic: u64 = known
+        .follow(constant!(OFFSETS.dentry_sb))
+        .get(constant!(OFFSETS.sb_magic));
+    if access.contains(Access::WRITE) && guard::is_of_cgroups(magic) {
         let errno = guard::cgroup_of_others(actor, dentry);
         if errno != 0 {
             return errno;
         }
     }
-    change(actor, dentry, access)
+    known_path(
+        actor,
+        known,
+        &PathRequest {
+            dentry,
+            access,
+            kind: Kind::File,
+            flags: 0,
+            by: By::Policy,
+        },
+    )
 }
 
 /// `file_receive(file)`: a descriptor that comes with a message (`SCM_RIGHTS`) or out of another process

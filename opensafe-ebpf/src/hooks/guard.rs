@@ -8,8 +8,9 @@ use opensafe_common::{
 
 use crate::{
     actor::{Actor, is_in},
-    gate::{change, operation, process},
+    gate::{change, operation},
     kernel::{Dentry, Inode, Mount, Path, Superblock, Task, argument},
+    known::process,
     maps::SANDBOXES,
 };
 use opensafe_common::verdict::Access;
@@ -206,11 +207,8 @@ pub fn terminal(actor: &Actor, command: u32) -> i32 {
 /// is the sandbox's. By such files processes are frozen, killed, and moved.
 #[inline(always)]
 pub fn cgroup_of_others(actor: &Actor, dentry: Dentry) -> i32 {
-    // linux/magic.h: CGROUP2_SUPER_MAGIC, CGROUP_SUPER_MAGIC.
-    const CGROUP2: u64 = 0x6367_7270;
-    const CGROUP1: u64 = 0x0027_e0eb;
-    let magic = dentry.superblock().and_then(Superblock::magic);
-    if magic != Some(CGROUP2) && magic != Some(CGROUP1) {
+    let magic = dentry.superblock().and_then(Superblock::magic).unwrap_or(0);
+    if !is_of_cgroups(magic) {
         return 0;
     }
     // The directory's inode number is the cgroup's id.
@@ -218,7 +216,7 @@ pub fn cgroup_of_others(actor: &Actor, dentry: Dentry) -> i32 {
         .parent()
         .and_then(Dentry::inode)
         .and_then(Inode::number);
-    if magic == Some(CGROUP2)
+    if magic == CGROUP2
         && let Some(cgroup) = directory
         && let Some(sandbox) = crate::actor::armed(cgroup)
         && sandbox.0 == actor.sandbox
@@ -233,6 +231,16 @@ pub fn cgroup_of_others(actor: &Actor, dentry: Dentry) -> i32 {
         0,
         dentry.0,
     )
+}
+
+// linux/magic.h: CGROUP2_SUPER_MAGIC, CGROUP_SUPER_MAGIC.
+const CGROUP2: u64 = 0x6367_7270;
+const CGROUP1: u64 = 0x0027_e0eb;
+
+/// Whether a superblock of that type holds cgroups.
+#[inline(always)]
+pub fn is_of_cgroups(magic: u64) -> bool {
+    magic == CGROUP2 || magic == CGROUP1
 }
 
 /// Mounting or unmounting at a place: refused where processes outside would see it, because the namespace is

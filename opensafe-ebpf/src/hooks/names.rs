@@ -9,9 +9,10 @@ use opensafe_common::{
 use crate::{
     actor::Actor,
     decide::REFUSED,
-    gate::{Answer, By, PathRequest, ask, change, not_laxer, refuse, thread},
+    gate::{Answer, By, PathRequest, ask, change, not_laxer, refuse},
     hooks::guard,
     kernel::{Dentry, Inode, argument},
+    known::thread,
     maps::TENTATIVE,
     path,
 };

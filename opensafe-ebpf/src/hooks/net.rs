@@ -10,9 +10,10 @@ use crate::{
     bound::zeroed,
     decide::{self, Decision},
     emit::{Requested, file_body},
-    gate::{is_first, peer, process},
-    kernel::{MessageHeader, Sock, Socket, Task},
-    maps::ReportKey,
+    gate::{By, is_first, peer},
+    kernel::{Sock, Socket, Task},
+    known::{Known, process},
+    maps::{ReportKey, constant},
 };
 
 // include/linux/socket.h
@@ -30,10 +31,9 @@ pub const ADDRESS_WORDS: usize = ADDRESS_BYTES.div_ceil(8);
 /// `socket_connect(socket, address, length)`.
 #[inline(always)]
 pub fn connect(actor: &Actor, ctx: &LsmContext) -> i32 {
-    let socket = Socket(ctx.arg::<u64>(0));
     to_address(
         actor,
-        socket,
+        Known::argument(ctx, 0),
         ctx.arg::<u64>(1),
         ctx.arg::<u32>(2),
         ConnectBody::CONNECT,
@@ -43,20 +43,13 @@ pub fn connect(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// `socket_sendmsg(socket, message, size)`: sends that name a peer (unconnected UDP, TCP fast open).
 #[inline(always)]
 pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
-    let message = MessageHeader(ctx.arg::<u64>(1));
-    match message.name() {
-        Some(0) => to_peer_of(actor, Socket(ctx.arg::<u64>(0))),
-        Some(name) => {
-            let len = message.name_len().unwrap_or(ADDRESS_BYTES as u32);
-            to_address(
-                actor,
-                Socket(ctx.arg::<u64>(0)),
-                name,
-                len,
-                ConnectBody::SEND,
-            )
+    let (socket, message) = (Known::argument(ctx, 0), Known::argument(ctx, 1));
+    match message.get::<u64>(constant!(OFFSETS.msghdr_name)) {
+        0 => to_peer_of(actor, socket),
+        name => {
+            let len = message.get(constant!(OFFSETS.msghdr_namelen));
+            to_address(actor, socket, name, len, ConnectBody::SEND)
         }
-        None => to_unknown(actor, AF_UNSPEC, ConnectBody::SEND),
     }
 }
 
@@ -78,12 +71,14 @@ pub fn unix_send(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// A send that names no peer. Where sockets are connected, it goes to whom was decided then; where
 /// they are bound to something and written to (packet, CAN, XDP), the send is all there is to decide.
 #[inline(always)]
-fn to_peer_of(actor: &Actor, socket: Socket) -> i32 {
-    let family = socket.sock().and_then(|sock| sock.family());
+fn to_peer_of(actor: &Actor, socket: Known) -> i32 {
+    let family = match socket.follow_or_null(constant!(OFFSETS.socket_sk)) {
+        Some(sock) => sock.get(constant!(OFFSETS.sock_family)),
+        None => AF_UNSPEC,
+    };
     match family {
-        Some(AF_UNIX | AF_INET | AF_INET6 | AF_NETLINK) => 0,
-        Some(family) => to_unknown(actor, family, ConnectBody::SEND),
-        None => to_unknown(actor, AF_UNSPEC, ConnectBody::SEND),
+        AF_UNIX | AF_INET | AF_INET6 | AF_NETLINK => 0,
+        family => to_unknown(actor, family, ConnectBody::SEND),
     }
 }
 
@@ -101,11 +96,11 @@ fn to_unknown(actor: &Actor, family: u16, how: u16) -> i32 {
 }
 
 #[inline(always)]
-fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -> i32 {
-    let Some(sock) = socket.sock() else {
+fn to_address(actor: &Actor, socket: Known, address: u64, len: u32, how: u16) -> i32 {
+    let Some(sock) = socket.follow_or_null(constant!(OFFSETS.socket_sk)) else {
         return to_unknown(actor, AF_UNSPEC, how);
     };
-    let family = sock.family().unwrap_or(AF_UNSPEC);
+    let family: u16 = sock.get(constant!(OFFSETS.sock_family));
     if family == AF_UNIX {
         return 0; // decided where the kernel has found the peer
     }
@@ -114,15 +109,17 @@ fn to_address(actor: &Actor, socket: Socket, address: u64, len: u32, how: u16) -
         return to_unknown(actor, family, how);
     };
     let asked = u16::from_ne_bytes([bytes[0], bytes[1]]);
+    let socket_type: u16 = sock.get(constant!(OFFSETS.sock_type));
+    let protocol: u16 = sock.get(constant!(OFFSETS.sock_protocol));
     let mut body = ConnectBody {
         magic: 0,
         address: [0; 16],
         dev: 0,
         family,
         port: 0,
-        transport: decide::transport_of(sock.kind().unwrap_or(0), sock.protocol().unwrap_or(0)),
-        socket_type: sock.kind().unwrap_or(0),
-        protocol: sock.protocol().unwrap_or(0),
+        transport: decide::transport_of(socket_type, protocol),
+        socket_type,
+        protocol,
         how,
     };
     let decision = match (family, asked) {
@@ -296,7 +293,7 @@ fn to_unix(actor: &Actor, other: Sock, how: u16) -> i32 {
         let place = file_body(dentry);
         body.magic = place.magic;
         body.dev = place.dev;
-        let decision = decide::at_path(actor, dentry, opensafe_common::verdict::Access::UNIX);
+        let decision = decide::at_path(actor, dentry, opensafe_common::verdict::Access::UNIX, By::Policy);
         if how == ConnectBody::SEND && !is_first_unix_send(actor, decision, place.inode, place.dev)
         {
             return decision.errno(actor);

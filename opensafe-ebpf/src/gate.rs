@@ -10,7 +10,7 @@ use crate::{
     actor::Actor,
     decide::{self, Decision},
     emit::{Report, Requested, emit, file_body},
-    kernel::{Dentry, Task},
+    kernel::Dentry,
     known::{Known, KnownTask, process},
     maps::{REPORTED, ReportKey, constant},
     path,
@@ -87,7 +87,7 @@ extern "C" fn passes(known: Known, request: u64, actor: u64) -> u64 {
 fn is_known_news(actor: &Actor, task: &KnownTask, known: Known, access: Access) -> bool {
     let inode = known.follow(constant!(OFFSETS.dentry_inode));
     let key = ReportKey {
-        mm: task.number_of(task.pointer.follow(constant!(OFFSETS.task_mm))),
+        mm: task.memory(),
         object: inode.get(constant!(OFFSETS.inode_number)),
         object_more: task.number_of(inode),
         generation: inode.get(constant!(OFFSETS.inode_generation)),
@@ -473,12 +473,8 @@ fn is_news(actor: &Actor, request: &PathRequest) -> bool {
     if inode.0 == 0 {
         return true; // it does not exist yet
     }
-    let mm = match Task::current().mm() {
-        Some(mm) => mm.0,
-        None => return true,
-    };
     is_first(&ReportKey {
-        mm,
+        mm: KnownTask::current().memory(),
         object: inode.number().unwrap_or(0),
         // An address that is reused has another number or generation.
         object_more: inode.0,

@@ -37,10 +37,6 @@ kernel_types! {
     Task {
         id: u32 = task_pid,
         process: u32 = task_tgid,
-        real_parent: Task = task_real_parent,
-        mm: Mm = task_mm,
-        signal: Signal = task_signal,
-        exit_code: u32 = task_exit_code,
         cgroups: CssSet = task_cgroups,
         namespaces: NsProxy = task_nsproxy,
     }
@@ -60,16 +56,6 @@ kernel_types! {
     /// `struct vm_area_struct`.
     Area {
         file: File = area_vm_file,
-    }
-    /// `struct signal_struct`.
-    Signal {
-        live: u32 = signal_live,
-        group_exit_code: u32 = signal_group_exit_code,
-    }
-    /// `struct mm_struct`.
-    Mm {
-        arg_start: u64 = mm_arg_start,
-        arg_end: u64 = mm_arg_end,
     }
     /// `struct css_set`.
     CssSet {
@@ -126,28 +112,20 @@ kernel_types! {
     /// `struct socket`.
     Socket {
         sock: Sock = socket_sk,
-        kind: u16 = socket_type,
     }
     /// `struct sock`.
     Sock {
-        family: u16 = sock_family,
-        protocol: u16 = sock_protocol,
         kind: u16 = sock_type,
         local_port: u16 = sock_num,
         peer_port: u16 = sock_dport,
         peer_v4: [u8; 4] = sock_daddr,
-        peer_v6: [u8; 16] = sock_v6_daddr,
+        peer_v6: [u64; 2] = sock_v6_daddr,
         unix_address: UnixAddress = unix_sock_addr,
         unix_dentry: Dentry = unix_sock_path_dentry,
     }
     /// `struct unix_address`.
     UnixAddress {
         len: u32 = unix_address_len,
-    }
-    /// `struct msghdr`.
-    MessageHeader {
-        name: u64 = msghdr_name,
-        name_len: u32 = msghdr_namelen,
     }
 }
 

@@ -88,6 +88,12 @@ impl KnownTask {
         }
     }
 
+    /// The address of its `mm_struct`, 0 without one.
+    #[inline(always)]
+    pub fn memory(&self) -> u64 {
+        self.number_of(self.pointer.follow(constant!(OFFSETS.task_mm)))
+    }
+
     /// A pointer's address as a number.
     #[inline(always)]
     pub fn number_of(&self, pointer: Known) -> u64 {
@@ -136,10 +142,7 @@ pub fn current_task_and_cgroup() -> (u64, u64) {
         .follow(constant!(OFFSETS.task_cgroups))
         .follow(constant!(OFFSETS.css_set_dfl_cgrp))
         .follow(constant!(OFFSETS.cgroup_kn));
-    (
-        task.0 as u64,
-        node.get(constant!(OFFSETS.kernfs_node_id)),
-    )
+    (task.0 as u64, node.get(constant!(OFFSETS.kernfs_node_id)))
 }
 
 /// Process id of the running task.

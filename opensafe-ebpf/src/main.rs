@@ -165,7 +165,7 @@ fn task_free(ctx: LsmContext) -> i32 {
 /// A directory's inode goes, and what was cached under its address.
 #[lsm(hook = "inode_free_security")]
 fn inode_free_security(ctx: LsmContext) -> i32 {
-    path::forget_directory(ctx.arg::<u64>(0));
+    path::forget_directory(&ctx);
     0
 }
 

@@ -52,7 +52,8 @@ impl Question<'_> {
         unsafe {
             let version = (&raw const (*entry).version).read_volatile();
             let word = (&raw const (*entry).word).read_volatile();
-            let mut differs = (&raw const (*entry).generation).read_volatile() ^ u64::from(self.generation);
+            let mut differs =
+                (&raw const (*entry).generation).read_volatile() ^ u64::from(self.generation);
             differs |= (&raw const (*entry).state).read_volatile() ^ packed(self.state);
             let mut i = 0;
             while i < NAME_WORDS {

@@ -9,7 +9,10 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::{bpf_loop, generated};
+use aya_ebpf::{
+    helpers::{bpf_loop, generated},
+    programs::LsmContext,
+};
 use opensafe_common::{
     counter::Counter,
     tables::{
@@ -20,11 +23,9 @@ use opensafe_common::{
 
 use crate::{
     bound::{masked, zeroed},
-    kernel::{Dentry, DentryHead, Inode, Superblock, rename_sequence},
+    kernel::{Dentry, DentryHead, Superblock, rename_sequence},
     known::{Known, KnownTask, short_name},
-    maps::{
-        ARENA, DIRECTORIES, DirectoryState, POLICIES, SCRATCH, SUPERBLOCKS, constant, count,
-    },
+    maps::{ARENA, DIRECTORIES, DirectoryState, POLICIES, SCRATCH, SUPERBLOCKS, constant, count},
     memo::{NAME_BYTES, NAME_WORDS, Question},
     scratch::{Claim, PATH_BYTES, PATH_END},
 };
@@ -77,13 +78,15 @@ pub fn knows(policy_index: u32, dentry: Dentry) -> bool {
     }
 }
 
-/// Forgets what was cached for an inode whose memory goes.
+/// Forgets what was cached for the inode that is the argument of `inode_free_security`: its memory goes.
 #[inline(always)]
-pub fn forget_directory(inode: u64) {
-    // S_IFDIR of include/uapi/linux/stat.h. Only directories are cached.
-    let surely_none = matches!(Inode(inode).mode(), Some(mode) if mode & 0o170_000 != 0o040_000);
-    if !surely_none {
-        let _ = DIRECTORIES.remove(&inode);
+pub fn forget_directory(ctx: &LsmContext) {
+    // include/uapi/linux/stat.h. Only directories are cached.
+    const S_IFMT: u16 = 0o170_000;
+    const S_IFDIR: u16 = 0o040_000;
+    let mode: u16 = Known::argument(ctx, 0).get(constant!(OFFSETS.inode_mode));
+    if matches!(mode & S_IFMT, 0 | S_IFDIR) {
+        let _ = DIRECTORIES.remove(&ctx.arg::<u64>(0));
     }
 }
 

@@ -113,8 +113,11 @@ pub fn done(actor: &Actor, ctx: &RawTracePointContext) {
         Some(address) => Requested::Kernel(address),
         None => Requested::Unknown,
     };
-    let args = match Task::current().mm() {
-        Some(mm) => (mm.arg_start().unwrap_or(0), mm.arg_end().unwrap_or(0)),
+    let args = match Known::task().follow_or_null(constant!(OFFSETS.task_mm)) {
+        Some(mm) => (
+            mm.get(constant!(OFFSETS.mm_arg_start)),
+            mm.get(constant!(OFFSETS.mm_arg_end)),
+        ),
         None => (0, 0),
     };
     let mut report = report(

@@ -18,7 +18,8 @@ use crate::{
     emit::{Requested, emit},
     gate::report,
     kernel::{Cgroup, Task},
-    maps::count,
+    known::Known,
+    maps::{constant, count},
 };
 
 /// `ENOMEM` of include/uapi/asm-generic/errno-base.h.
@@ -84,14 +85,14 @@ pub fn fork(ctx: &RawTracePointContext) {
 /// `sched_process_exit(task)`: told once a process, by its last thread.
 #[inline(always)]
 pub fn exit(actor: &Actor) {
-    let task = Task::current();
-    let Some(signal) = task.signal() else { return };
-    if signal.live() != Some(0) {
+    let task = Known::task();
+    let signal = task.follow(constant!(OFFSETS.task_signal));
+    if signal.get::<u32>(constant!(OFFSETS.signal_live)) != 0 {
         return;
     }
-    let status = match signal.group_exit_code() {
-        Some(code) if code != 0 => code,
-        _ => task.exit_code().unwrap_or(0),
+    let status = match signal.get(constant!(OFFSETS.signal_group_exit_code)) {
+        0 => task.get(constant!(OFFSETS.task_exit_code)),
+        code => code,
     };
     emit(
         &plain(actor, Kind::Exit),

@@ -11,8 +11,8 @@ use crate::{
     decide::{self, Decision},
     emit::{Requested, file_body},
     gate::{By, is_first, peer},
-    kernel::{Sock, Socket, Task},
-    known::{Known, process},
+    kernel::{Sock, Socket},
+    known::{Known, KnownTask, process},
     maps::{ReportKey, constant},
 };
 
@@ -85,14 +85,12 @@ fn to_peer_of(actor: &Actor, socket: Known) -> i32 {
 /// A peer of another family, or one that cannot be made out.
 #[inline(always)]
 fn to_unknown(actor: &Actor, family: u16, how: u16) -> i32 {
-    let decision = decide::at_other_family(actor);
-    let mut body = ConnectBody::NONE;
-    body.family = family;
-    body.how = how;
-    if how == ConnectBody::SEND && !is_news(actor, decision, u64::from(family), 0, 1 << 29) {
-        return decision.errno(actor);
+    Peer {
+        family,
+        how,
+        ..Peer::UNKNOWN
     }
-    peer(actor, decision, 0, Requested::Unknown, &body)
+    .gate(actor)
 }
 
 #[inline(always)]
@@ -109,45 +107,138 @@ fn to_address(actor: &Actor, socket: Known, address: u64, len: u32, how: u16) ->
         return to_unknown(actor, family, how);
     };
     let asked = u16::from_ne_bytes([bytes[0], bytes[1]]);
-    let socket_type: u16 = sock.get(constant!(OFFSETS.sock_type));
-    let protocol: u16 = sock.get(constant!(OFFSETS.sock_protocol));
-    let mut body = ConnectBody {
-        magic: 0,
-        address: [0; 16],
-        dev: 0,
+    let mut peer = Peer {
         family,
-        port: 0,
-        transport: decide::transport_of(socket_type, protocol),
-        socket_type,
-        protocol,
         how,
+        socket_type: sock.get(constant!(OFFSETS.sock_type)),
+        protocol: sock.get(constant!(OFFSETS.sock_protocol)),
+        ..Peer::UNKNOWN
     };
-    let decision = match (family, asked) {
+    match (family, asked) {
         // Dissolves a connection. As a peer to send to, an IPv4 socket takes it for AF_INET
         // (net/ipv4/udp.c), an IPv6 one for none (net/ipv6/udp.c), or for AF_INET6 (net/ipv6/raw.c).
         (AF_INET | AF_INET6 | AF_NETLINK, AF_UNSPEC) if how == ConnectBody::CONNECT => return 0,
-        (AF_INET6, AF_UNSPEC) if matches!(body.transport, transport::TCP | transport::UDP) => {
+        (AF_INET6, AF_UNSPEC)
+            if matches!(
+                decide::transport_of(peer.socket_type, peer.protocol),
+                transport::TCP | transport::UDP
+            ) =>
+        {
             return 0;
         }
         (AF_INET, AF_UNSPEC) | (AF_INET | AF_INET6, AF_INET) => {
-            body.port = port(bytes, body.socket_type);
-            body.address = v4(bytes);
-            decide::at_address(actor, body.address, body.transport, body.port)
+            (peer.high, peer.low) = v4(bytes);
+            peer.port = port(bytes, peer.socket_type);
+            peer.has_address = true;
         }
         (AF_INET6, AF_INET6 | AF_UNSPEC) => {
-            body.port = port(bytes, body.socket_type);
-            body.address = v6(bytes);
-            decide::at_address(actor, body.address, body.transport, body.port)
+            (peer.high, peer.low) = v6(bytes);
+            peer.port = port(bytes, peer.socket_type);
+            peer.has_address = true;
         }
         // The kernel itself is no peer: requests for routes and addresses go there. A group's
         // members are.
         (AF_NETLINK, AF_NETLINK) if u64_at(bytes, 4) == 0 => return 0,
-        _ => decide::at_other_family(actor),
-    };
-    if how == ConnectBody::SEND && !is_first_send(actor, decision, &body) {
-        return decision.errno(actor);
+        _ => {}
     }
-    peer(actor, decision, 0, Requested::Unknown, &body)
+    peer.gate(actor)
+}
+
+/// Who is contacted, if it is not a Unix socket.
+struct Peer {
+    /// The address (IPv4 mapped), its high and low half; 0 without one.
+    high: u64,
+    low: u64,
+    has_address: bool,
+    family: u16,
+    port: u16,
+    socket_type: u16,
+    protocol: u16,
+    how: u16,
+}
+
+impl Peer {
+    const UNKNOWN: Self = Self {
+        high: 0,
+        low: 0,
+        has_address: false,
+        family: 0,
+        port: 0,
+        socket_type: 0,
+        protocol: 0,
+        how: 0,
+    };
+
+    /// Decides, and puts it on record.
+    #[inline(always)]
+    fn gate(&self, actor: &Actor) -> i32 {
+        match peer_gate(self.high, self.low, self.pack(), actor.pack(), actor.cgroup) {
+            0 => 0,
+            _ => decide::REFUSED,
+        }
+    }
+
+    /// All but the address. Families, types and ways are small numbers (AF_MAX, SOCK_PACKET).
+    #[inline(always)]
+    fn pack(&self) -> u64 {
+        u64::from(self.port)
+            | u64::from(self.protocol) << 16
+            | u64::from(self.family & 0xff) << 32
+            | u64::from(self.socket_type & 0xff) << 40
+            | u64::from(self.how & 0xff) << 48
+            | u64::from(self.has_address) << 56
+    }
+
+    #[inline(always)]
+    fn unpack(high: u64, low: u64, packed: u64) -> Self {
+        Self {
+            high,
+            low,
+            has_address: packed >> 56 & 1 == 1,
+            family: (packed >> 32) as u16 & 0xff,
+            port: packed as u16,
+            socket_type: (packed >> 40) as u16 & 0xff,
+            protocol: (packed >> 16) as u16,
+            how: (packed >> 48) as u16 & 0xff,
+        }
+    }
+}
+
+/// [`Peer::gate`], as a function that the verifier checks once; see [`crate::path`]. 1 if refused.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn peer_gate(high: u64, low: u64, who: u64, actor: u64, cgroup: u64) -> u64 {
+    // The policy was there when the actor was made out, and policies are never taken out.
+    let Some(actor) = Actor::unpack(actor, cgroup) else {
+        return 0;
+    };
+    let who = Peer::unpack(high, low, who);
+    let body = ConnectBody {
+        magic: 0,
+        address: (u128::from(high) << 64 | u128::from(low)).to_be_bytes(),
+        dev: 0,
+        family: who.family,
+        port: who.port,
+        transport: decide::transport_of(who.socket_type, who.protocol),
+        socket_type: who.socket_type,
+        protocol: who.protocol,
+        how: who.how,
+    };
+    let (decision, what) = if who.has_address {
+        (
+            decide::at_address(&actor, body.address, body.transport, body.port),
+            u32::from(body.port) | u32::from(body.transport) << 16 | 1 << 31,
+        )
+    } else {
+        (
+            decide::at_other_family(&actor),
+            u32::from(who.family) | 1 << 29,
+        )
+    };
+    if who.how != ConnectBody::SEND || is_news(&actor, decision, low, high, what) {
+        peer(&actor, decision, 0, Requested::Unknown, &body);
+    }
+    u64::from(decision.refuses(&actor))
 }
 
 /// Copies an address of `len` bytes out of the kernel; `None` if it is none or cannot be read.
@@ -170,74 +261,56 @@ pub fn read_address(
     (failed == 0 && len >= 2).then_some(unsafe { &*words.as_ptr().cast::<[u8; ADDRESS_BYTES]>() })
 }
 
-/// The address in a `sockaddr_in`, mapped.
+/// The address in a `sockaddr_in`, mapped: its high and low half.
 #[inline(always)]
-pub fn v4(bytes: &[u8; ADDRESS_BYTES]) -> [u8; 16] {
+pub fn v4(bytes: &[u8; ADDRESS_BYTES]) -> (u64, u64) {
     mapped([bytes[4], bytes[5], bytes[6], bytes[7]])
 }
 
-/// The address in a `sockaddr_in6`.
+/// The address in a `sockaddr_in6`: its high and low half.
 #[inline(always)]
-pub fn v6(bytes: &[u8; ADDRESS_BYTES]) -> [u8; 16] {
-    let mut address = [0; 16];
-    let mut i = 0;
-    while i < 16 {
-        address[i] = bytes[8 + i];
-        i += 1;
-    }
-    address
+pub fn v6(bytes: &[u8; ADDRESS_BYTES]) -> (u64, u64) {
+    (
+        u64::from_be(u64_at(bytes, 8)),
+        u64::from_be(u64_at(bytes, 16)),
+    )
 }
 
 #[inline(always)]
-fn mapped(v4: [u8; 4]) -> [u8; 16] {
-    let [a, b, c, d] = v4;
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+fn mapped(v4: [u8; 4]) -> (u64, u64) {
+    (0, 0xffff << 32 | u64::from(u32::from_be_bytes(v4)))
 }
 
 /// A socket that came from elsewhere: if it is connected, its peer is decided now.
 #[inline(always)]
 pub fn receive(actor: &Actor, socket: Socket) -> i32 {
-    match received_socket(socket.0, actor.pack(), actor.cgroup) {
-        0 => 0,
-        _ => decide::REFUSED,
-    }
-}
-
-/// [`receive`]; 1 if it is refused. A function that the verifier checks once.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn received_socket(socket: u64, actor: u64, cgroup: u64) -> u64 {
-    match Actor::unpack(actor, cgroup) {
-        Some(actor) => u64::from(peer_of(&actor, Socket(socket)) != 0),
-        None => 0,
-    }
-}
-
-#[inline(always)]
-fn peer_of(actor: &Actor, socket: Socket) -> i32 {
     let Some(sock) = socket.sock() else {
         return to_unknown(actor, AF_UNSPEC, ConnectBody::CONNECT);
     };
     let family = sock.family().unwrap_or(AF_UNSPEC);
-    let address = match family {
+    let (high, low) = match family {
         AF_INET => mapped(sock.peer_v4().unwrap_or([0; 4])),
-        AF_INET6 => sock.peer_v6().unwrap_or([0; 16]),
+        AF_INET6 => {
+            let [high, low] = sock.peer_v6().unwrap_or([0; 2]);
+            (u64::from_be(high), u64::from_be(low))
+        }
         AF_UNIX | AF_NETLINK => return 0,
         _ => return to_unknown(actor, family, ConnectBody::CONNECT),
     };
-    let value = u128::from_be_bytes(address);
-    if value == 0 || value == 0xffff_0000_0000 {
+    if high == 0 && (low == 0 || low == 0xffff_0000_0000) {
         return 0; // not connected; whom it contacts from here on is decided then
     }
-    let mut body = ConnectBody::NONE;
-    body.family = family;
-    body.address = address;
-    body.port = u16::from_be(sock.peer_port().unwrap_or(0));
-    body.socket_type = sock.kind().unwrap_or(0);
-    body.protocol = sock.protocol().unwrap_or(0);
-    body.transport = decide::transport_of(body.socket_type, body.protocol);
-    let decision = decide::at_address(actor, address, body.transport, body.port);
-    peer(actor, decision, 0, Requested::Unknown, &body)
+    let peer = Peer {
+        high,
+        low,
+        has_address: true,
+        family,
+        port: u16::from_be(sock.peer_port().unwrap_or(0)),
+        socket_type: sock.kind().unwrap_or(0),
+        protocol: sock.protocol().unwrap_or(0),
+        how: ConnectBody::CONNECT,
+    };
+    peer.gate(actor)
 }
 
 /// `sctp_bind_connect(sock, option, addresses, length)`: several addresses at once, which are not told apart.
@@ -293,7 +366,12 @@ fn to_unix(actor: &Actor, other: Sock, how: u16) -> i32 {
         let place = file_body(dentry);
         body.magic = place.magic;
         body.dev = place.dev;
-        let decision = decide::at_path(actor, dentry, opensafe_common::verdict::Access::UNIX, By::Policy);
+        let decision = decide::at_path(
+            actor,
+            dentry,
+            opensafe_common::verdict::Access::UNIX,
+            By::Policy,
+        );
         if how == ConnectBody::SEND && !is_first_unix_send(actor, decision, place.inode, place.dev)
         {
             return decision.errno(actor);
@@ -317,18 +395,6 @@ fn to_unix(actor: &Actor, other: Sock, how: u16) -> i32 {
 }
 
 #[inline(always)]
-fn is_first_send(actor: &Actor, decision: Decision, body: &ConnectBody) -> bool {
-    let value = u128::from_be_bytes(body.address);
-    is_news(
-        actor,
-        decision,
-        value as u64,
-        (value >> 64) as u64,
-        u32::from(body.port) | u32::from(body.transport) << 16 | 1 << 31,
-    )
-}
-
-#[inline(always)]
 fn is_first_unix_send(actor: &Actor, decision: Decision, object: u64, dev: u32) -> bool {
     is_news(actor, decision, object, u64::from(dev), 1 << 30)
 }
@@ -338,11 +404,8 @@ fn is_news(actor: &Actor, decision: Decision, object: u64, object_more: u64, wha
     if decision.verdict as u8 != Verdict::Allow as u8 {
         return true;
     }
-    let Some(mm) = Task::current().mm() else {
-        return true;
-    };
     is_first(&ReportKey {
-        mm: mm.0,
+        mm: KnownTask::current().memory(),
         object,
         object_more,
         generation: actor.policy.generation,

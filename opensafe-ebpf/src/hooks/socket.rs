@@ -78,14 +78,15 @@ pub fn listen(actor: &Actor, ctx: &LsmContext) -> i32 {
     let family = sock.family().unwrap_or(AF_UNSPEC);
     let bound = !matches!(sock.local_port(), Some(0));
     match family {
-        AF_INET if !bound => to(actor, sock, family, v4(&[0; 28]), 0),
-        AF_INET6 if !bound => to(actor, sock, family, [0; 16], 0),
+        AF_INET if !bound => to(actor, sock, family, (0, 0xffff << 32), 0),
+        AF_INET6 if !bound => to(actor, sock, family, (0, 0), 0),
         _ => 0,
     }
 }
 
 #[inline(always)]
-fn to(actor: &Actor, sock: Sock, family: u16, address: [u8; 16], port: u16) -> i32 {
+fn to(actor: &Actor, sock: Sock, family: u16, (high, low): (u64, u64), port: u16) -> i32 {
+    let address = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
     let mut body = ConnectBody::NONE;
     body.family = family;
     body.address = address;

@@ -157,6 +157,7 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
     // right value.
     unsafe {
         let record = (&raw mut (*slot).record).cast::<u8>();
+        let header = record.cast::<Header>();
         let mut at = masked::<0x7f>(sources.head);
 
         let path_len = masked::<0x1fff>(u64::from(PATH_END.saturating_sub(path.start)));
@@ -174,10 +175,10 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
                 ),
             ),
         };
-        at += masked::<0x1fff>(path_len);
+        at += masked::<0x1fff>(noted(&raw mut (*header).path_len, path_len));
 
         let requested_len = read_requested(record.add(at), sources);
-        at += masked::<0x1fff>(requested_len);
+        at += masked::<0x1fff>(noted(&raw mut (*header).requested_len, requested_len));
 
         let mut args_len = sources.args_end.saturating_sub(sources.args_start);
         if args_len > MAX_ARGS_BYTES as u64 {
@@ -196,11 +197,10 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
                 ),
             ),
         };
-        at += masked::<0xfff>(args_len);
+        at += masked::<0xfff>(noted(&raw mut (*header).args_len, args_len));
 
         let ids = bpf_get_current_pid_tgid();
         let users = bpf_get_current_uid_gid();
-        let header = record.cast::<Header>();
         (*header).time_ns = generated::bpf_ktime_get_boot_ns();
         (*header).pid = (ids >> 32) as u32;
         (*header).tid = ids as u32;
@@ -208,9 +208,6 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
         (*header).uid = users as u32;
         (*header).gid = (users >> 32) as u32;
         (*header).flags |= flags;
-        (*header).path_len = path_len as u16;
-        (*header).requested_len = requested_len as u16;
-        (*header).args_len = args_len as u16;
         generated::bpf_get_current_comm((&raw mut (*header).comm).cast(), 16);
 
         let urgent = (*header).flags & flag::ENFORCED != 0;
@@ -221,6 +218,20 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
         }
         let events = (&raw const EVENTS).cast_mut().cast();
         u64::from(generated::bpf_ringbuf_output(events, record.cast(), len as u64, wakeup) != 0)
+    }
+}
+
+/// Notes a length in the header and takes it from there. To the verifier it then is any number, and what follows is
+/// checked once, not for each way to it.
+///
+/// # Safety
+/// `field` must be valid for reading and writing.
+#[inline(always)]
+unsafe fn noted(field: *mut u16, len: u64) -> u64 {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        field.write_volatile(len as u16);
+        u64::from(field.read_volatile())
     }
 }
 

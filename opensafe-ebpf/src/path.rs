@@ -545,17 +545,14 @@ fn word_of_short_name(policy_index: u32, policy: &Policy, state: Start, head: &D
     if !reading.fill::<{ SHORT_NAME_BYTES as i32 - 1 }>(head.name(), len) {
         return NO_WORD;
     }
-    if len > NAME_BYTES {
-        reading.run(len);
-        return pack(word_at(reading.state));
-    }
-    if let Some(packed) = reading.question(policy, state).recall() {
+    let short = len <= NAME_BYTES;
+    if short && let Some(packed) = reading.question(policy, state).recall() {
         return packed;
     }
     reading.run(len);
     let packed = pack(word_at(reading.state));
     // Of the bytes that were read it is true even if something moved and they are no name.
-    if packed != NO_WORD {
+    if short && packed != NO_WORD {
         reading.question(policy, state).remember(packed);
     }
     packed

@@ -364,11 +364,8 @@ const PTRACE_MODE_ATTACH: u32 = 0x2;
 
 #[inline(always)]
 fn is_first_look(actor: &Actor, target: u64) -> bool {
-    let Some(mm) = Task::current().mm() else {
-        return true;
-    };
     is_first(&ReportKey {
-        mm: mm.0,
+        mm: KnownTask::current().memory(),
         object: target,
         object_more: 0,
         generation: actor.policy.generation,

@@ -5,10 +5,7 @@
 //! stale or NULL where we got it from memory; the read helper then fails and the caller gets `None`,
 //! it cannot fault.
 
-use aya_ebpf::{
-    bindings::task_struct,
-    helpers::{bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel, generated},
-};
+use aya_ebpf::helpers::{bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel, generated};
 
 use crate::{
     bound::{masked, zeroed},
@@ -116,6 +113,8 @@ kernel_types! {
     /// `struct sock`.
     Sock {
         kind: u16 = sock_type,
+        family: u16 = sock_family,
+        protocol: u16 = sock_protocol,
         local_port: u16 = sock_num,
         peer_port: u16 = sock_dport,
         peer_v4: [u8; 4] = sock_daddr,

@@ -32,6 +32,7 @@ pub(crate) fn start() -> RunStart {
             exec: Operation::full("BPF LSM"),
             file: Operation::full("BPF LSM"),
             connect: Operation::full("BPF LSM"),
+            operation: Operation::full("BPF LSM"),
         },
         agent: "agent".into(),
         workspace: "/home/me/work".into(),
@@ -68,6 +69,7 @@ pub(crate) fn partly() -> Enforcement {
         exec: Operation::none(lsm()),
         file: Operation::none(lsm()),
         connect: Operation::full("cgroup hooks"),
+        operation: Operation::none(lsm()),
     }
 }
 

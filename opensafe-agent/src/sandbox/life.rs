@@ -78,6 +78,11 @@ impl Life {
         }
     }
 
+    /// Puts on record what no hook saw.
+    pub(super) fn put_on_record(&mut self, event: Enriched) {
+        self.write(vec![event]);
+    }
+
     /// Puts events on record until the command has ended.
     pub(super) fn attend(
         &mut self,

@@ -21,6 +21,7 @@ use super::{
     cgroup::Cgroup,
     command,
     error::{RunError, system},
+    inherited,
     life::Life,
     needs::{Need, check, needs},
     record_place::RecordPlace,
@@ -31,7 +32,7 @@ use super::{
 use crate::{
     account::Account,
     enforcement::Enforcement,
-    enrich::{Enricher, InForce},
+    enrich::{Enricher, InForce, Process},
     event::{Pid, UnixNano},
     kernel::{Events, Kernel, Sizes},
     policy::{Host, Input, Policy, User},
@@ -245,6 +246,11 @@ impl Armed {
             enricher,
             ..
         } = self;
+        let enforce = request.mode == Mode::Enforce;
+        let inherited = inherited::denied(&prepared.rules, enforce);
+        if enforce {
+            inherited.iter().for_each(inherited::Denied::close);
+        }
         let waiting = Waiting::start(&plan(request, &prepared))
             .map_err(|source| system("start the first process", source))?;
         if let Err(error) = cgroup.add(waiting.pid()) {
@@ -270,12 +276,16 @@ impl Armed {
         };
         let began = Instant::now();
         let sinks = Sinks::start(start.clone(), record, show(&start));
+        let first = first_process(&start, waiting.pid());
         let mut life = Life::new(
-            request.mode == Mode::Enforce,
+            enforce,
             (prepared.rules, prepared.view),
             (kernel, events, enricher),
             sinks,
         );
+        for denied in inherited {
+            life.put_on_record(denied.on_record(first.clone()));
+        }
         // Declared after what enforces, so that whatever happens it is dropped before: nothing in the
         // cgroup lives on when the programs go.
         let cgroup = cgroup;
@@ -343,6 +353,20 @@ impl Armed {
             },
             pid: Pid(std::process::id()),
         }
+    }
+}
+
+/// The process that will become the command.
+fn first_process(start: &RunStart, pid: nix::unistd::Pid) -> Process {
+    Process {
+        pid: Pid(pid.as_raw().unsigned_abs()),
+        parent_pid: start.pid,
+        uid: start.user.uid,
+        executable: Vec::new(),
+        args: start.command.clone(),
+        comm: b"opensafe".to_vec(),
+        ancestors: Vec::new(),
+        container_id: None,
     }
 }
 

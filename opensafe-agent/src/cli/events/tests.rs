@@ -148,7 +148,8 @@ fn every_event_of_a_record_has_a_name_to_ask_for_it_by() {
     let record = record();
     let lines = Lines::new(Path::new("r.jsonl"), BufReader::new(&record[..])).unwrap();
     let names: Vec<String> = lines.map(|line| line.unwrap().event().to_owned()).collect();
-    let operations = opensafe_common::operation::Operation::ALL.map(|operation| operation.name());
+    let operations =
+        opensafe_common::operation::Operation::ALL.map(opensafe_common::operation::Operation::name);
     for name in names.iter().map(String::as_str).chain(operations) {
         let known = EventName::value_variants()
             .iter()

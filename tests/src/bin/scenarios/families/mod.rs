@@ -1,6 +1,7 @@
 //! The scenarios, by what they are about.
 
 mod commands;
+mod escapes;
 mod files;
 mod life;
 mod load;
@@ -24,6 +25,7 @@ pub(crate) fn all() -> Vec<&'static Scenario> {
         commands::SCENARIOS,
     ]
     .into_iter()
+    .chain(escapes::all())
     .flatten()
     .collect()
 }

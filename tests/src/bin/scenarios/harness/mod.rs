@@ -25,7 +25,7 @@ use nix::{
 
 pub(crate) use batch::{Attempt, Batch, Expected, attempt, connect, exec, file};
 pub(crate) use escape::{Escape, Try, steps, way};
-pub(crate) use ground::{Ground, Helper};
+pub(crate) use ground::{Ground, add_key};
 pub(crate) use leftovers::Leftovers;
 pub(crate) use policy::{Policy, allow, audit, deny};
 pub(crate) use record::{Event, Record};

@@ -114,6 +114,16 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
         Ok(mount(Some(from), to, None::<&str>, flags, None::<&str>)?)
     }),
+    // A mount in the mount namespace that there is, made nowhere and then moved.
+    ("attach-shared", |a| {
+        let tree = detached(argument(a, 0)?)?;
+        let to = Path::new(argument(a, 1)?);
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        Ok(move_mount(&tree, "", rustix::fs::CWD, to, flags)?)
+    }),
+    ("unmount", |a| {
+        Ok(nix::mount::umount(Path::new(argument(a, 0)?))?)
+    }),
     ("tmpfs", |a| {
         let point = Path::new(argument(a, 0)?);
         let (kind, flags) = (Some("tmpfs"), MsFlags::empty());

@@ -2,12 +2,22 @@
 //!
 //! Ids such as `g-05` are those of the list of escapes that these began with; what has none was added here.
 
+mod execution;
+mod membership;
 mod names;
+mod network;
 mod writes;
 
 use crate::harness::Scenario;
 
 /// All of them.
 pub(super) fn all() -> impl Iterator<Item = &'static [Scenario]> {
-    [names::SCENARIOS, writes::SCENARIOS].into_iter()
+    [
+        names::SCENARIOS,
+        writes::SCENARIOS,
+        execution::SCENARIOS,
+        network::SCENARIOS,
+        membership::SCENARIOS,
+    ]
+    .into_iter()
 }

@@ -145,6 +145,16 @@ impl Action {
         }
     }
 
+    /// The name of the default that holds for it where no rule does.
+    #[must_use]
+    pub const fn default_name(&self) -> &'static str {
+        match self {
+            // A program that is mapped, not executed.
+            Self::File { access, .. } if access.contains(Access::EXEC) => "exec",
+            other => other.name(),
+        }
+    }
+
     /// The verdict on it, where there is one.
     #[must_use]
     pub const fn ruling(&self) -> Option<&Ruling> {

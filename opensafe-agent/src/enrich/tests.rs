@@ -319,6 +319,21 @@ fn a_file_that_came_open_says_so() {
 }
 
 #[test]
+fn a_program_that_is_mapped_is_put_down_to_what_holds_for_running_it() {
+    let globs = vec![PathGlob::parse("/usr/bin/sudo").unwrap()];
+    let rules = vec![rule(
+        "sudo",
+        Verdict::Deny,
+        Severity::High,
+        Subject::Exec(globs),
+    )];
+    let map = |path| access_to(path, Access::EXEC, Because::Itself);
+    let mapped = enriched(rules, map("/usr/bin/sudo"));
+    assert_eq!(why(&mapped).0, "sudo");
+    assert_eq!((mapped.name(), mapped.default_name()), ("file", "exec"));
+}
+
+#[test]
 fn a_change_to_what_is_hidden_is_put_down_to_what_hides_it() {
     let rules = vec![rule(
         "hide",

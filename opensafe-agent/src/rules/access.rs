@@ -17,8 +17,8 @@ pub const IN_POLICIES: [(&str, Access); 9] = [
     ("ioctl", Access::IOCTL),
 ];
 
-/// Each kind by itself, as records have it.
-const KINDS: [(&str, Access); 9] = [
+/// Each kind by itself, as records have it. `exec` is mapping as code what may not be run.
+const KINDS: [(&str, Access); 10] = [
     ("read", Access::READ),
     ("write", Access::WRITE),
     ("create", Access::CREATE),
@@ -28,6 +28,7 @@ const KINDS: [(&str, Access); 9] = [
     ("attributes", Access::ATTRIBUTES),
     ("map_exec", Access::MAP_EXEC),
     ("ioctl", Access::IOCTL),
+    ("exec", Access::EXEC),
 ];
 
 /// The words that a policy has for these kinds: a group's where all of it is there.
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn kinds_come_back_from_a_record() {
         for kinds in 0..=u16::MAX {
-            let access = Access(kinds & Access::FILE.0);
+            let access = Access(kinds & Access::FILE.union(Access::EXEC).0);
             let words: Vec<Vec<u8>> = kind_words(access)
                 .iter()
                 .map(|word| word.as_bytes().to_vec())
@@ -126,5 +127,6 @@ mod tests {
         assert_eq!(word(&[Access::CREATE, Access::WRITE]), "create");
         assert_eq!(word(&[Access::CREATE, Access::RENAME]), "create+rename");
         assert_eq!(word(&[Access::DELETE]), "delete");
+        assert_eq!(word(&[Access::EXEC]), "exec");
     }
 }

@@ -257,7 +257,7 @@ impl Denial {
         } = &event.process;
         let rule = match rule {
             Some(rule) => printable(rule.0.as_bytes()).into_owned(),
-            None => format!("defaults.{}", action.name()),
+            None => format!("defaults.{}", action.default_name()),
         };
         Some(Self {
             enforced: *enforced,

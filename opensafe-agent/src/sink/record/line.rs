@@ -77,7 +77,7 @@ pub fn event(run: &RunId, event: &Enriched, out: &mut Vec<u8>) -> Result<(), Err
     let action = &event.action;
     line(out, event.time, run, action.name(), |fields| {
         match action.ruling() {
-            Some(ruling) => fields.operation(ruling, action.name(), &event.process)?,
+            Some(ruling) => fields.operation(ruling, action.default_name(), &event.process)?,
             None => fields.process(&event.process)?,
         }
         match action {
@@ -283,14 +283,19 @@ impl Fields<'_, '_> {
         self.put(key, &all)
     }
 
-    /// What every line of an operation has: the verdict on it, and whose it is. `name` is the operation's,
-    /// whose default decided where no rule did.
-    fn operation(&mut self, ruling: &Ruling, name: &str, process: &Process) -> Result<(), Error> {
+    /// What every line of an operation has: the verdict on it, and whose it is. `default` names what decided
+    /// where no rule did.
+    fn operation(
+        &mut self,
+        ruling: &Ruling,
+        default: &str,
+        process: &Process,
+    ) -> Result<(), Error> {
         self.put("opensafe.verdict", verdict(ruling.verdict))?;
         self.put("opensafe.enforced", &ruling.enforced)?;
         match &ruling.rule {
             Some(rule) => self.put("opensafe.rule.id", rule)?,
-            None => self.put("opensafe.rule.id", &format!("defaults.{name}"))?,
+            None => self.put("opensafe.rule.id", &format!("defaults.{default}"))?,
         }
         self.put("opensafe.reason", &ruling.reason)?;
         self.put("opensafe.severity", &ruling.severity)?;

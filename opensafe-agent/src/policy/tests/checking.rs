@@ -293,6 +293,23 @@ fn every_default_can_be_set() {
 }
 
 #[test]
+fn every_word_of_a_policy_is_in_the_reference() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/policy.md");
+    let reference = fs::read_to_string(path).unwrap();
+    let defaults = Defaults::default();
+    let operations = defaults.all().map(|(name, _)| name);
+    let kinds = access::IN_POLICIES.iter().map(|(name, _)| *name);
+    for word in operations.chain(kinds).chain(["socket"]) {
+        assert!(reference.contains(&format!("`{word}`")), "{word}");
+    }
+    let family = rule_error(r#""on": "socket", "match": "x", "verdict": "deny""#);
+    let families = family.split_once("there are *, ").unwrap().1;
+    for word in families.split_once(", and numbers").unwrap().0.split(", ") {
+        assert!(reference.contains(&format!("`{word}`")), "{word}");
+    }
+}
+
+#[test]
 fn what_is_missing_is_said() {
     assert_eq!(
         rule_error(r#""on": "file", "match": "/a""#),

@@ -435,7 +435,32 @@ pub(super) fn policy() -> impl Strategy<Value = RuleSet> {
         ..Defaults::default()
     });
     let all = prop::collection::vec((verdict(), subject()), 0..7);
-    (defaults, all).prop_map(|(defaults, all)| rules(defaults, all))
+    let hidden = prop::collection::vec(hidden(), 0..3);
+    (defaults, all, hidden).prop_map(|(defaults, mut all, hidden)| {
+        all.extend(hidden.into_iter().flatten());
+        rules(defaults, all)
+    })
+}
+
+/// A place that may not be read, and a rule that says what may be changed in it, and perhaps elsewhere.
+fn hidden() -> impl Strategy<Value = [(Verdict, Subject); 2]> {
+    let directory = || prop::sample::select(vec!["/a", "/b", "/ab", "/a/b", "/**/b"]);
+    let changes = prop::sample::select(vec![
+        Access::WRITE,
+        Access::CREATE,
+        Access::DELETE,
+        Access::CHANGING,
+        Access::FILE,
+    ]);
+    (directory(), source(), directory(), changes, verdict()).prop_map(
+        |(place, within, other, changes, verdict)| {
+            let within = if within == "/" { "" } else { within.as_str() };
+            let hides = file(Access::READING, &[&format!("{place}/**")]);
+            let globs = [format!("{place}{within}"), format!("{other}{within}")];
+            let says = file(changes, &globs.each_ref().map(String::as_str));
+            [(Verdict::Deny, hides), (verdict, says)]
+        },
+    )
 }
 
 pub(super) fn path() -> impl Strategy<Value = Vec<u8>> {

@@ -4,12 +4,11 @@
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
-use opensafe_common::{operation::Operation, verdict::Verdict};
+use opensafe_common::operation::Operation;
 use serde::Serialize;
 
 use crate::{
     enforcement::Enforcement,
-    enrich::Action,
     event::{Losses, Pid, UnixNano},
     rules::Defaults,
 };
@@ -299,26 +298,6 @@ impl Counts {
         objects
             .into_iter()
             .chain(names.into_iter().zip(self.operations))
-    }
-
-    /// Counts a verdict.
-    pub const fn add(&mut self, action: &Action) {
-        let (counts, ruling) = match action {
-            Action::Exec { ruling, .. } => (&mut self.exec, ruling),
-            Action::File { ruling, .. } => (&mut self.file, ruling),
-            Action::Connect { ruling, .. } => (&mut self.connect, ruling),
-            Action::Socket { ruling, .. } => (&mut self.socket, ruling),
-            Action::Bind { ruling, .. } => (&mut self.bind, ruling),
-            Action::Operation {
-                ruling, operation, ..
-            } => (&mut self.operations[*operation as usize], ruling),
-            Action::Exit { .. } => return,
-        };
-        match ruling.verdict {
-            Verdict::Allow => counts.allow += 1,
-            Verdict::Audit => counts.audit += 1,
-            Verdict::Deny => counts.deny += 1,
-        }
     }
 
     /// Denials, of whatever.

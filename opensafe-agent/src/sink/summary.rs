@@ -34,7 +34,7 @@ impl Summary {
         let Some(ruling) = action.ruling() else {
             return;
         };
-        self.counts.add(action);
+        count(&mut self.counts, action);
         if ruling.verdict == Verdict::Deny {
             let (program, object) = (&event.process.executable, object(action));
             self.denials
@@ -80,6 +80,26 @@ impl Summary {
             destinations: self.destinations.count(),
             denials: self.denials.count(),
         }
+    }
+}
+
+/// Counts the verdict on an action.
+const fn count(counts: &mut Counts, action: &Action) {
+    let (counts, ruling) = match action {
+        Action::Exec { ruling, .. } => (&mut counts.exec, ruling),
+        Action::File { ruling, .. } => (&mut counts.file, ruling),
+        Action::Connect { ruling, .. } => (&mut counts.connect, ruling),
+        Action::Socket { ruling, .. } => (&mut counts.socket, ruling),
+        Action::Bind { ruling, .. } => (&mut counts.bind, ruling),
+        Action::Operation {
+            ruling, operation, ..
+        } => (&mut counts.operations[*operation as usize], ruling),
+        Action::Exit { .. } => return,
+    };
+    match ruling.verdict {
+        Verdict::Allow => counts.allow += 1,
+        Verdict::Audit => counts.audit += 1,
+        Verdict::Deny => counts.deny += 1,
     }
 }
 

@@ -24,11 +24,13 @@ pub enum Operation {
     Kernel = 8,
     /// Control files of cgroups outside.
     Cgroup = 9,
+    /// Making device nodes, and opening block devices: what lies under every file.
+    Device = 10,
 }
 
 impl Operation {
     /// Every one, in the order of their bits.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Mount,
         Self::Ptrace,
         Self::Signal,
@@ -39,6 +41,7 @@ impl Operation {
         Self::Terminal,
         Self::Kernel,
         Self::Cgroup,
+        Self::Device,
     ];
 
     /// Its bit, as a kind of access is one.
@@ -72,6 +75,7 @@ impl Operation {
             Self::Terminal => "terminal",
             Self::Kernel => "kernel",
             Self::Cgroup => "cgroup",
+            Self::Device => "device",
         }
     }
 }
@@ -111,10 +115,12 @@ pub enum How {
     CgroupFile = 18,
     /// A signal that a file descriptor sends (`F_SETOWN`); the number is the signal's.
     SignalByFile = 19,
+    MakeDevice = 20,
+    OpenDevice = 21,
 }
 
 impl How {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 21] = [
         Self::Mount,
         Self::MoveMount,
         Self::Unmount,
@@ -134,6 +140,8 @@ impl How {
         Self::LockedDown,
         Self::CgroupFile,
         Self::SignalByFile,
+        Self::MakeDevice,
+        Self::OpenDevice,
     ];
 
     /// The way of a number that came from the kernel.

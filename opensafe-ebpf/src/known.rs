@@ -101,10 +101,10 @@ impl KnownTask {
     }
 }
 
-/// The name of a dentry, filled up with zeroes; `None` for one that is longer, or not kept in the dentry itself. A move
+/// The name of a dentry, filled up with zeroes, and its length; `None` for one that is longer, or not kept in the dentry itself. A move
 /// may mix it with another, so ask [`crate::kernel::rename_sequence`] afterwards.
 #[inline(always)]
-pub fn short_name(task: &KnownTask, dentry: Known) -> Option<[u64; NAME_WORDS]> {
+pub fn short_name(task: &KnownTask, dentry: Known) -> Option<([u64; NAME_WORDS], u32)> {
     let at = match constant!(OFFSETS.dentry_short_name) {
         0 => constant!(OFFSETS.dentry_short_name_before_6_15),
         at => at,
@@ -119,18 +119,21 @@ pub fn short_name(task: &KnownTask, dentry: Known) -> Option<[u64; NAME_WORDS]> 
     let mut i = 0;
     while i < NAME_WORDS {
         let before = i as u32 * 8;
-        if len <= before {
-            break;
-        }
-        let word: u64 = dentry.get(at + before);
         // What follows the name is left from another.
-        words[i] = match len - before {
-            bytes @ 1..8 => word & u64::to_le((1 << (8 * bytes)) - 1),
-            _ => word,
-        };
+        words[i] = dentry.get::<u64>(at + before) & first_bytes(i64::from(len) - i64::from(before));
         i += 1;
     }
-    Some(words)
+    Some((words, len))
+}
+
+/// A mask for the first `bytes` of a word in memory: none for 0 and less, all for 8 and more. Without branches, each of
+/// which the verifier would follow.
+#[inline(always)]
+fn first_bytes(bytes: i64) -> u64 {
+    let not_negative = |number: i64| number & !(number >> 63);
+    let others = not_negative(8 - not_negative(bytes));
+    // In two steps, since a shift by 64 is none.
+    u64::to_le(u64::MAX >> (4 * others) >> (4 * others))
 }
 
 /// What everyone who is not in a sandbox pays for: the running task's address, to the verifier a pointer still, and the

@@ -130,9 +130,10 @@ pub fn known_word(policy: &Policy, task: &KnownTask, dentry: Known) -> Option<Wo
     }
     let directory = task.number_of(parent.follow(constant!(OFFSETS.dentry_inode)));
     let (state, sequence) = cached_directory(policy, directory)?;
-    let name = short_name(task, dentry)?;
+    let (name, len) = short_name(task, dentry)?;
     let question = Question {
         generation: policy.generation,
+        len,
         state,
         name: &name,
     };
@@ -475,11 +476,12 @@ impl<const WORDS: usize> ReadingName<WORDS> {
 impl ReadingName<{ SHORT_NAME_BYTES / 8 }> {
     /// What is asked about these bytes, read on from `state`.
     #[inline(always)]
-    fn question(&self, policy: &Policy, state: Start) -> Question<'_> {
+    fn question(&self, policy: &Policy, state: Start, len: u32) -> Question<'_> {
         // SAFETY: the bytes are more words than that.
         let name = unsafe { &*self.bytes.as_ptr().cast::<[u64; NAME_WORDS]>() };
         Question {
             generation: policy.generation,
+            len,
             state,
             name,
         }
@@ -545,15 +547,13 @@ fn word_of_short_name(policy_index: u32, policy: &Policy, state: Start, head: &D
     if !reading.fill::<{ SHORT_NAME_BYTES as i32 - 1 }>(head.name(), len) {
         return NO_WORD;
     }
-    let short = len <= NAME_BYTES;
-    if short && let Some(packed) = reading.question(policy, state).recall() {
+    if let Some(packed) = reading.question(policy, state, len).recall() {
         return packed;
     }
     reading.run(len);
     let packed = pack(word_at(reading.state));
-    // Of the bytes that were read it is true even if something moved and they are no name.
-    if short && packed != NO_WORD {
-        reading.question(policy, state).remember(packed);
+    if len <= NAME_BYTES && packed != NO_WORD {
+        reading.question(policy, state, len).remember(packed);
     }
     packed
 }

@@ -44,43 +44,27 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
     }
     let known = file.follow(constant!(OFFSETS.file_path_dentry));
     let dentry = Dentry(KnownTask::current().number_of(known));
-    if flags & FMODE_EXEC_FLAG != 0 {
-        return known_path(
-            actor,
-            known,
-            &PathRequest {
-                dentry,
-                access: Access::EXEC,
-                kind: Kind::ExecGate,
-                flags: 0,
-                by: By::Rules,
-            },
-        );
-    }
-    if flags & O_CREAT != 0 && mode & FMODE_CREATED == 0 {
-        withdraw_tentative(actor, dentry);
-    }
-    let access = access_of(flags, mode);
-    let magic: u64 = known
-        .follow(constant!(OFFSETS.dentry_sb))
-        .get(constant!(OFFSETS.sb_magic));
-    if access.contains(Access::WRITE) && guard::is_of_cgroups(magic) {
-        let errno = guard::cgroup_of_others(actor, dentry);
-        if errno != 0 {
-            return errno;
+    // One request and one way on, which the verifier follows once.
+    let mut request = PathRequest {
+        dentry,
+        access: Access::EXEC,
+        kind: Kind::ExecGate,
+        flags: 0,
+        by: By::Rules,
+    };
+    if flags & FMODE_EXEC_FLAG == 0 {
+        if flags & O_CREAT != 0 && mode & FMODE_CREATED == 0 {
+            withdraw_tentative(actor, dentry);
         }
+        request.access = access_of(flags, mode);
+        request.kind = Kind::File;
+        request.by = By::Policy;
     }
-    known_path(
-        actor,
-        known,
-        &PathRequest {
-            dentry,
-            access,
-            kind: Kind::File,
-            flags: 0,
-            by: By::Policy,
-        },
-    )
+    let errno = guard::open(actor, known, &request);
+    if errno != 0 {
+        return errno;
+    }
+    known_path(actor, known, &request)
 }
 
 /// `file_receive(file)`: a descriptor that comes with a message (`SCM_RIGHTS`) or out of another process

@@ -8,10 +8,10 @@ use opensafe_common::{
 
 use crate::{
     actor::{Actor, is_in},
-    gate::{change, operation},
+    gate::{PathRequest, change, operation},
     kernel::{Dentry, Inode, Mount, Path, Superblock, Task, argument},
-    known::process,
-    maps::SANDBOXES,
+    known::{Known, process},
+    maps::{SANDBOXES, constant},
 };
 use opensafe_common::verdict::Access;
 
@@ -202,6 +202,46 @@ pub fn terminal(actor: &Actor, command: u32) -> i32 {
         _ => 0,
     }
 }
+
+/// What opening a file may mean beyond the file: a disk's blocks, from under every rule on the files in it; a
+/// cgroup's control file.
+#[inline(always)]
+pub fn open(actor: &Actor, known: Known, request: &PathRequest) -> i32 {
+    let mode: u16 = known
+        .follow(constant!(OFFSETS.dentry_inode))
+        .get(constant!(OFFSETS.inode_mode));
+    if mode & S_IFMT == S_IFBLK {
+        return at_device(actor, How::OpenDevice, request.dentry);
+    }
+    let magic: u64 = known
+        .follow(constant!(OFFSETS.dentry_sb))
+        .get(constant!(OFFSETS.sb_magic));
+    if request.access.contains(Access::WRITE) && is_of_cgroups(magic) {
+        return cgroup_of_others(actor, request.dentry);
+    }
+    0
+}
+
+/// Making a device node: one more name for a disk or for memory. A character device 0:0 is a whiteout, which
+/// opens nothing.
+#[inline(always)]
+pub fn make_device(actor: &Actor, dentry: Dentry, mode: u16, device: u32) -> i32 {
+    match mode & S_IFMT {
+        S_IFBLK => at_device(actor, How::MakeDevice, dentry),
+        S_IFCHR if device != 0 => at_device(actor, How::MakeDevice, dentry),
+        _ => 0,
+    }
+}
+
+#[inline(always)]
+fn at_device(actor: &Actor, how: How, dentry: Dentry) -> i32 {
+    operation(actor, Operation::Device, how, 0, 0, dentry.0)
+}
+
+// include/uapi/linux/stat.h
+const S_IFMT: u16 = 0o170_000;
+const S_IFCHR: u16 = 0o020_000;
+const S_IFBLK: u16 = 0o060_000;
 
 /// A change at `dentry` if it is a cgroup's control file, or a cgroup in another: refused unless the cgroup
 /// is the sandbox's. By such files processes are frozen, killed, and moved.

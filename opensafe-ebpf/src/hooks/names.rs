@@ -31,7 +31,12 @@ const S_IFLNK: u16 = 0o120_000;
 #[inline(always)]
 pub fn mknod(actor: &Actor, ctx: &LsmContext) -> i32 {
     let dentry = Dentry(argument(ctx, 1));
-    let regular = matches!(ctx.arg::<u32>(2) & S_IFMT, 0 | S_IFREG);
+    let (mode, device) = (ctx.arg::<u32>(2), ctx.arg::<u32>(3));
+    let errno = guard::make_device(actor, dentry, mode as u16, device);
+    if errno != 0 {
+        return errno;
+    }
+    let regular = matches!(mode & S_IFMT, 0 | S_IFREG);
     let flags = if regular { flag::TENTATIVE } else { 0 };
     let request = PathRequest {
         dentry,

@@ -119,21 +119,18 @@ pub fn short_name(task: &KnownTask, dentry: Known) -> Option<([u64; NAME_WORDS],
     let mut i = 0;
     while i < NAME_WORDS {
         let before = i as u32 * 8;
+        if len <= before {
+            break;
+        }
+        let word: u64 = dentry.get(at + before);
         // What follows the name is left from another.
-        words[i] = dentry.get::<u64>(at + before) & first_bytes(i64::from(len) - i64::from(before));
+        words[i] = match len - before {
+            bytes @ 1..8 => word & u64::to_le((1 << (8 * bytes)) - 1),
+            _ => word,
+        };
         i += 1;
     }
     Some((words, len))
-}
-
-/// A mask for the first `bytes` of a word in memory: none for 0 and less, all for 8 and more. Without branches, each of
-/// which the verifier would follow.
-#[inline(always)]
-fn first_bytes(bytes: i64) -> u64 {
-    let not_negative = |number: i64| number & !(number >> 63);
-    let others = not_negative(8 - not_negative(bytes));
-    // In two steps, since a shift by 64 is none.
-    u64::to_le(u64::MAX >> (4 * others) >> (4 * others))
 }
 
 /// What everyone who is not in a sandbox pays for: the running task's address, to the verifier a pointer still, and the

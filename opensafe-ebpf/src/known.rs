@@ -101,8 +101,8 @@ impl KnownTask {
     }
 }
 
-/// The name of a dentry, filled up with zeroes, and its length; `None` for one that is longer, or not kept in the dentry itself. A move
-/// may mix it with another, so ask [`crate::kernel::rename_sequence`] afterwards.
+/// The name of a dentry, filled up with zeroes, and its length; `None` for one that is longer, or not kept in the dentry
+/// itself. A move may mix it with another, so ask [`crate::kernel::rename_sequence`] afterwards.
 #[inline(always)]
 pub fn short_name(task: &KnownTask, dentry: Known) -> Option<([u64; NAME_WORDS], u32)> {
     let at = match constant!(OFFSETS.dentry_short_name) {

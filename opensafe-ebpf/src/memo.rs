@@ -75,8 +75,8 @@ impl Question<'_> {
         let Some(entry) = NAMES.get_ptr_mut(self.index()) else {
             return;
         };
-        // SAFETY: a map value of this CPU, aligned; `busy` is only ever changed through cells, and whoever claimed it is
-        // the only one that writes the rest.
+        // SAFETY: a map value of this CPU, aligned; `busy` is only ever changed through cells, and whoever claimed it
+        // is the only one that writes the rest.
         unsafe {
             let busy = Cell::at(&raw mut (*entry).busy);
             if !busy.claim(1) {

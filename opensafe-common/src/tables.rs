@@ -58,8 +58,8 @@ pub struct Sandbox {
     pub enforce: u32,
     /// Inode number of the mount namespace in which it was started, shared with processes outside.
     pub mount_namespace: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// When it was started, in seconds since 1970: what changed after that, the sandbox may have changed.
+    pub started_s: u32,
 }
 
 /// One compiled policy. Written before any [`Sandbox`] names it, and never changed while one does.

@@ -67,6 +67,9 @@ impl Access {
         Self(Self::WRITE.0 | Self::DELETE.0 | Self::RENAME.0 | Self::LINK.0 | Self::ATTRIBUTES.0);
     /// Every kind that a `file` rule without `access` is about.
     pub const FILE: Self = Self(Self::READING.0 | Self::CHANGING.0 | Self::CREATE.0);
+    /// Those about which the default for files speaks: code is mapped, and devices are asked, by who was let
+    /// open the file, unless a rule forbids it.
+    pub const BY_DEFAULT: Self = Self(Self::FILE.0 & !(Self::MAP_EXEC.0 | Self::IOCTL.0));
     /// Every kind there is.
     pub const ALL: Self = Self(Self::FILE.0 | Self::EXEC.0 | Self::UNIX.0);
 
@@ -110,8 +113,8 @@ impl Word {
     pub const NAMED: u16 = 1;
     /// Something is mounted there in the sandbox's view.
     pub const MOUNT_POINT: u16 = 1 << 1;
-    /// A rule denies reading and says nothing of changes: what may not be read may not be changed either
-    /// (a directory that is hidden would else be one to hide things in).
+    /// A rule denies to read a whole directory and says nothing of changes: what is hidden may not be changed
+    /// either (it would else be a place to hide things in).
     pub const HIDDEN: u16 = 1 << 2;
     /// A rule inside the hidden place says what may be changed there.
     pub const SAID: u16 = 1 << 3;

@@ -13,7 +13,7 @@ use crate::{
     actor::Actor,
     bound::masked,
     kernel::Dentry,
-    maps::{NETS, POLICIES, PORTS},
+    maps::{NETS, POLICIES, PORTS, SANDBOXES},
     path,
 };
 
@@ -160,7 +160,8 @@ pub fn at_local_address(actor: &Actor, address: [u8; 16], transport: u16, port: 
 
 /// May the actor have the file at `dentry` in its memory as code? Where a rule forbids to run it, or to map
 /// it so, no. Where programs run only if rules allow them, such a file must be one that they allow, or a
-/// library that the sandbox cannot have made or changed.
+/// library that the sandbox cannot have made or changed. Programs that are only audited are on record by the
+/// program that runs.
 #[inline(always)]
 pub fn at_mapping(actor: &Actor, dentry: Dentry) -> (Decision, Access) {
     let both = Access::EXEC.union(Access::MAP_EXEC);
@@ -170,14 +171,8 @@ pub fn at_mapping(actor: &Actor, dentry: Dentry) -> (Decision, Access) {
         verdict,
         nameless: !named,
     };
-    let by_rules = word.verdict(both);
-    if by_rules as u8 != Verdict::Allow as u8 {
-        let said = if by_rules as u8 == Verdict::Deny as u8 {
-            word.deny
-        } else {
-            word.audit
-        };
-        return (decision(by_rules), Access(said & both.0));
+    if word.deny & both.0 != 0 {
+        return (decision(Verdict::Deny), Access(word.deny & both.0));
     }
     let default = actor.policy.default.verdict(Access::EXEC);
     if default as u8 == Verdict::Allow as u8 || word.allow & Access::EXEC.0 != 0 {
@@ -190,10 +185,20 @@ pub fn at_mapping(actor: &Actor, dentry: Dentry) -> (Decision, Access) {
         actor.policy.nameless
     };
     let fixed = word.or_else(fallback).deny & changes.0 == changes.0;
-    if fixed && dentry.is_library() {
+    if dentry.is_library() && (fixed || is_from_before(actor, dentry)) {
         return (decision(Verdict::Allow), Access::MAP_EXEC);
     }
     (decision(default), Access::EXEC)
+}
+
+/// Whether a file has stayed as it was since before the actor's sandbox was started.
+#[inline(always)]
+fn is_from_before(actor: &Actor, dentry: Dentry) -> bool {
+    let changed = dentry.inode().and_then(|inode| inode.changed_s());
+    match (changed, SANDBOXES.get(actor.sandbox)) {
+        (Some(changed), Some(sandbox)) => changed < u64::from(sandbox.started_s),
+        _ => false,
+    }
 }
 
 /// May the actor contact `address` (IPv4 mapped)? The unspecified address means this host

@@ -206,6 +206,24 @@ impl Dentry {
     }
 }
 
+impl Inode {
+    /// When its content, its names or its attributes last changed, in seconds since 1970.
+    #[inline(always)]
+    pub fn changed_s(self) -> Option<u64> {
+        let at = match (
+            constant!(OFFSETS.inode_ctime_s),
+            constant!(OFFSETS.inode_ctime_before_6_11),
+        ) {
+            (0, 0) => constant!(OFFSETS.inode_ctime_before_6_6),
+            (0, at) | (at, _) => at,
+        };
+        if at == 0 {
+            return None;
+        }
+        read(self.0 + u64::from(at))
+    }
+}
+
 impl Dentry {
     /// Whether it is called like a shared library: `….so`, `….so.6`. Not for names that are longer than any
     /// library's.

@@ -27,6 +27,8 @@ pub(super) fn words(how: How, number: u32) -> String {
         How::TerminalIoctl => return terminal(number),
         How::LockedDown => return format!("lockdown reason {number}"),
         How::CgroupFile => "control file",
+        How::MakeDevice => "make node",
+        How::OpenDevice => "open",
     };
     known.to_owned()
 }

@@ -124,6 +124,8 @@ pub struct Kernel {
     states: BTreeMap<&'static str, State>,
     regions: Regions,
     rename_lock_known: bool,
+    /// When it was loaded, in seconds since 1970.
+    started_s: u32,
 }
 
 impl Kernel {
@@ -178,6 +180,7 @@ impl Kernel {
             states,
             regions,
             rename_lock_known: host.rename_lock != 0,
+            started_s: now_s(),
         })
     }
 
@@ -208,7 +211,7 @@ impl Kernel {
             policy: installed.slot,
             enforce: u32::from(enforce),
             mount_namespace: mount_namespace(),
-            reserved: 0,
+            started_s: self.started_s,
         };
         let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
         let mut sandboxes: Array<_, [u8; size_of::<Sandbox>()]> =
@@ -441,6 +444,15 @@ fn rename_lock() -> u64 {
         .find(|line| line.ends_with(SYMBOL))
         .and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok())
         .unwrap_or(0)
+}
+
+/// Seconds since 1970; 0, before which nothing was changed, if the clock is before that.
+fn now_s() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seconds = since
+        .ok()
+        .and_then(|since| u32::try_from(since.as_secs()).ok());
+    seconds.unwrap_or(0)
 }
 
 /// Our own mount namespace, in which the sandbox starts; 0, which none has, if it cannot be asked.

@@ -15,7 +15,7 @@ pub use decide::Decided;
 use opensafe_common::operation::Operation;
 use opensafe_common::verdict::{Access, Verdict, Word};
 
-use glob::PathGlob;
+use glob::{Component, PathGlob};
 use peer::{AbstractGlob, IpPrefix, PortRange, Protocol};
 use socket::SocketKind;
 
@@ -207,7 +207,7 @@ impl Defaults {
     #[must_use]
     pub const fn word(&self) -> Word {
         Word::of(self.exec, Access::EXEC)
-            .merge(Word::of(self.file, Access::FILE))
+            .merge(Word::of(self.file, Access::BY_DEFAULT))
             .merge(Word::of(self.connect, Access::UNIX))
     }
 }
@@ -245,17 +245,18 @@ impl Rule {
         }
     }
 
-    /// Whether it denies reading and leaves open what may be changed.
+    /// Whether it hides directories: it denies to read all of them, leaves open what may be changed, and is
+    /// about nothing else.
     #[must_use]
     pub fn hides(&self) -> bool {
-        match self.subject {
-            Subject::File { access, .. } => {
-                self.verdict == Verdict::Deny
-                    && access.contains(Access::READ)
-                    && access != Access::FILE
-            }
-            _ => false,
-        }
+        let Subject::File { globs, access } = &self.subject else {
+            return false;
+        };
+        let mut alternatives = globs.iter().flat_map(|glob| &glob.alternatives);
+        self.verdict == Verdict::Deny
+            && access.contains(Access::READ)
+            && *access != Access::FILE
+            && alternatives.all(|alternative| alternative.last() == Some(&Component::AnyDepth))
     }
 
     /// Whether it permits changes by name, inside what one of `hiding` hides.

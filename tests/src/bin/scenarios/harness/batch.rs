@@ -74,9 +74,9 @@ impl Expected {
         self
     }
 
-    /// A peer of a family that has no addresses for rules.
-    pub(crate) fn family(rule: &str, family: &str) -> Self {
-        Self::new("connect", rule).text("opensafe.network.family", family.as_bytes())
+    /// A socket's line, of a family.
+    pub(crate) fn socket(rule: &str, family: &str) -> Self {
+        Self::new("socket", rule).text("opensafe.network.family", family.as_bytes())
     }
 
     /// And this text.

@@ -7,6 +7,7 @@ mod life;
 mod load;
 mod membership;
 mod operations;
+mod ordinary;
 mod refusals;
 mod terminal;
 
@@ -18,6 +19,7 @@ pub(crate) fn all() -> Vec<&'static Scenario> {
         operations::SCENARIOS,
         membership::SCENARIOS,
         files::SCENARIOS,
+        ordinary::SCENARIOS,
         load::SCENARIOS,
         life::SCENARIOS,
         terminal::SCENARIOS,

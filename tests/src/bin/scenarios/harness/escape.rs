@@ -2,9 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::OpenOptions,
     io::Write as _,
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -99,6 +100,8 @@ pub(crate) struct Escape<'a, G> {
     pub(crate) run: &'a dyn Fn(&G, Run) -> Run,
     /// What starts the attempts that are made outside: a program that is given theirs as arguments.
     pub(crate) outside: &'a dyn Fn(&G) -> Vec<String>,
+    /// The program that makes them: this one, or a copy that the policy is about.
+    pub(crate) program: &'a dyn Fn(&G) -> Result<PathBuf>,
     /// The ways.
     pub(crate) ways: &'a dyn Fn(&G) -> Vec<Try>,
     /// What must not be so afterwards.
@@ -117,6 +120,7 @@ impl<'a, G> Escape<'a, G> {
             policy,
             run: &|_, run| run,
             outside: &|_| Vec::new(),
+            program: &|_| this_program(),
             ways,
             after: &|_, _| {},
         }
@@ -126,7 +130,10 @@ impl<'a, G> Escape<'a, G> {
     pub(crate) fn check(&self, name: &str) -> Result<Outcome> {
         let ground = (self.ground)()?;
         let all = (self.ways)(&ground);
-        let outside = outside(&(self.outside)(&ground), &all)?;
+        let outside = outside(
+            &(self.outside)(&ground),
+            command((self.program)(&ground)?, &all),
+        )?;
         drop(ground);
 
         let mut problems = Problems::default();
@@ -155,7 +162,7 @@ impl<'a, G> Escape<'a, G> {
             return skipped("there is nothing here to try");
         }
         let run = (self.run)(&ground, Run::new(&(self.policy)(&ground))?);
-        let finished = run.run(&command(&ways)?)?;
+        let finished = run.run(&command((self.program)(&ground)?, &ways))?;
         self.judge(&ways, &finished, &mut problems, &mut table)?;
         (self.after)(&ground, &mut problems);
         problems.result()?;
@@ -216,12 +223,8 @@ impl Try {
         let name = format!("try-{number}");
         let is_ours = |line: &&Event| {
             self.by_anyone
-                || line.number("process.pid") == result.process
-                || line.number("process.parent_pid") == result.process
                 || line.text("opensafe.process.comm") == name
-                || line
-                    .texts("opensafe.process.ancestors")
-                    .contains(&name.as_str())
+                || record.descends(line.number("process.pid"), result.process)
         };
         let ours: Vec<&Event> = record.denials().filter(is_ours).collect();
         let is_right = |line: &&&Event| {
@@ -242,18 +245,17 @@ impl Try {
     }
 }
 
-fn command(ways: &[Try]) -> Result<Vec<std::ffi::OsString>> {
-    let mut command = vec![this_program()?.into(), "probe".into(), "apart".into()];
+fn command(program: PathBuf, ways: &[Try]) -> Vec<OsString> {
+    let mut command = vec![program.into(), "probe".into(), "apart".into()];
     for way in ways {
         command.push("+".into());
         command.extend(way.attempt.words().iter().cloned());
     }
-    Ok(command)
+    command
 }
 
 /// The results of attempts that are made outside any sandbox.
-fn outside(wrapper: &[String], ways: &[Try]) -> Result<BTreeMap<usize, Made>> {
-    let command = command(ways)?;
+fn outside(wrapper: &[String], command: Vec<OsString>) -> Result<BTreeMap<usize, Made>> {
     let mut words = wrapper.iter().map(Into::into).chain(command);
     let program = words.next().context("no program")?;
     let output = Command::new(program)
@@ -275,7 +277,8 @@ fn outside(wrapper: &[String], ways: &[Try]) -> Result<BTreeMap<usize, Made>> {
 fn results(output: &str) -> BTreeMap<usize, Made> {
     let mut results: BTreeMap<usize, Made> = BTreeMap::new();
     for line in output.lines() {
-        let Some((number, text)) = line.split_once(' ') else {
+        // On a terminal, lines end with a return.
+        let Some((number, text)) = line.trim_end().split_once(' ') else {
             continue;
         };
         let Ok(number) = number.parse() else {

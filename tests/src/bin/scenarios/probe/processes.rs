@@ -95,7 +95,7 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         fs::write(format!("/sys/fs/cgroup{parent}/cgroup.procs"), "0")
     }),
-    // Types a character into the controlling terminal.
+    // Types an empty line into the controlling terminal.
     ("type-into-terminal", |_| {
         let terminal = File::open("/dev/tty")?;
         tiocsti(&terminal)
@@ -185,7 +185,7 @@ fn signal_by_owner(arguments: &[OsString]) -> io::Result<()> {
 #[allow(unsafe_code, reason = "ioctl(2) has no safe wrapper for it")]
 fn tiocsti(terminal: &File) -> io::Result<()> {
     // SAFETY: the kernel reads one byte.
-    let result = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSTI, c"x".as_ptr()) };
+    let result = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSTI, c"\n".as_ptr()) };
     Errno::result(result)?;
     Ok(())
 }

@@ -83,7 +83,8 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
             libc::IPPROTO_SCTP,
             SCTP_SOCKOPT_CONNECTX,
             to.as_ptr().cast(),
-            to.len(),
+            // Of an address alone, as several may follow: `sockaddr_in`, `sockaddr_in6`.
+            if address(a)?.is_ipv4() { 16 } else { 28 },
         )
     }),
     ("udplite", |a| {
@@ -151,6 +152,19 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
     }),
     ("bind-tcp", |a| {
         std::net::TcpListener::bind(address(a)?).map(drop)
+    }),
+    ("bind-foreign", |a| {
+        let socket = open(libc::AF_INET, libc::SOCK_STREAM, 0)?;
+        set(&socket, libc::IPPROTO_IP, libc::IP_TRANSPARENT, &1_i32)?;
+        let address = SockaddrStorage::from(address(a)?);
+        Ok(nix::sys::socket::bind(socket.as_raw_fd(), &address)?)
+    }),
+    ("listen-unbound", |_| {
+        let socket = open(libc::AF_INET, libc::SOCK_STREAM, 0)?;
+        Ok(nix::sys::socket::listen(
+            &socket,
+            nix::sys::socket::Backlog::new(1)?,
+        )?)
     }),
     ("bind-udp", |a| UdpSocket::bind(address(a)?).map(drop)),
 ];

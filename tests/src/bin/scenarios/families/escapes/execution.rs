@@ -97,7 +97,11 @@ fn a_denied_program_is_not_run_by_another_name_or_program() -> Result<Outcome> {
             ),
             wrapped(
                 "g-33 find",
-                &["find", &t("ws/s"), "-exec", &tool, "{}", "+"],
+                &[
+                    "sh",
+                    "-c",
+                    &format!("test -n \"$(find {} -exec {tool} ';' -print)\"", t("ws/s")),
+                ],
                 "status 1",
             ),
             wrapped("g-33 sh", &["sh", "-c", &tool], NOT_RUN),
@@ -147,8 +151,7 @@ fn where_programs_are_denied_no_copy_runs() -> Result<Outcome> {
     let policy = |(ground, _): &Both| {
         Policy::open()
             .default("exec", "deny")
-            .rule(allow("probe").exec(this_program().unwrap_or_default()))
-            .rule(allow("probe.copy").exec(ground.path("bin/probe")))
+            .rule(allow("probe").exec(ground.path("bin/probe")))
             .rule(
                 allow("shell")
                     .with("on", json!("exec"))
@@ -191,7 +194,11 @@ fn where_programs_are_denied_no_copy_runs() -> Result<Outcome> {
             .or_ends("status 127"),
         ]
     };
-    Escape::new(&ground, &policy, &ways).check("execution.copies")
+    Escape {
+        program: &|(ground, _): &Both| Ok(ground.path("bin/probe")),
+        ..Escape::new(&ground, &policy, &ways)
+    }
+    .check("execution.copies")
 }
 
 fn a_denied_program_is_not_mapped_as_code() -> Result<Outcome> {

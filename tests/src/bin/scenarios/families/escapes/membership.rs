@@ -16,6 +16,7 @@ scenarios![
     leaving_the_cgroup_in_any_way_leaves_no_rule_behind,
     a_process_outside_is_neither_read_nor_changed_nor_signalled,
     who_watches_is_neither_stopped_nor_killed,
+    nothing_is_typed_into_the_terminal_outside,
     mounts_of_the_processes_outside_stay_as_they_are,
     the_kernel_is_not_asked_to_do_it,
     a_run_in_a_run_allows_nothing_more,
@@ -208,6 +209,23 @@ fn who_watches_is_neither_stopped_nor_killed() -> Result<Outcome> {
         ..Escape::new(&ground, &policy, &ways)
     }
     .check("membership.supervisor")
+}
+
+fn nothing_is_typed_into_the_terminal_outside() -> Result<Outcome> {
+    // On a terminal of its own, which is the one that the run is started on.
+    let on_a_terminal = |_: &Ground| -> Vec<String> {
+        let script = "exec script -qec \"$(printf '%q ' \"$@\")\" /dev/null";
+        ["bash", "-c", script, "bash"].map(str::to_owned).to_vec()
+    };
+    let run = |ground: &Ground, run: crate::harness::Run| run.wrapped(&on_a_terminal(ground));
+    let ways = |_: &Ground| vec![way("TIOCSTI", attempt::<&str>("type-into-terminal", &[]))];
+    let ground = Ground::new;
+    Escape {
+        run: &run,
+        outside: &on_a_terminal,
+        ..Escape::new(&ground, &policy, &ways)
+    }
+    .check("membership.terminal")
 }
 
 fn mounts_of_the_processes_outside_stay_as_they_are() -> Result<Outcome> {

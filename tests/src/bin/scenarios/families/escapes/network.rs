@@ -9,7 +9,12 @@ use std::{
             net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener},
         },
     },
-    process::Command,
+    process::{Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use anyhow::{Result, bail};
@@ -29,12 +34,17 @@ scenarios![
     metadata_is_not_reached_by_any_spelling,
     no_data_leaves_in_the_names_that_are_asked_for,
     a_denied_unix_socket_is_not_reached_by_a_detour,
+    no_denied_address_is_bound,
 ];
 
 /// Whom nobody in the sandbox may reach; another address of this host's loopback network.
 const BAD: &str = "127.0.0.9";
-/// curl's option to do no more than connect: whoever listens here says nothing.
-const CONNECT_ONLY: &str = "--connect-only";
+/// A shell's words that ask by HTTP, and are content if somebody was there who says nothing.
+fn curl(url: &str) -> [String; 3] {
+    let script = format!("curl -s --noproxy '*' --max-time 2 {url}; test $? = 28");
+    ["sh".into(), "-c".into(), script]
+}
+
 /// Whom anyone may.
 const FINE: &str = "127.0.0.1";
 
@@ -70,12 +80,17 @@ impl Peers {
 
     /// Another address for this host.
     fn address(&mut self, address: &str) -> Result<()> {
-        let ip = |action: &str, address: &str| {
-            Command::new("ip")
-                .args(["address", action, address, "dev", "lo", "nodad"])
-                .status()
+        // Without waiting whether another host has it.
+        let nodad: &[&str] = if address.contains(':') {
+            &["nodad"]
+        } else {
+            &[]
         };
-        if !ip("add", address)?.success() {
+        let added = Command::new("ip")
+            .args(["address", "add", address, "dev", "lo"])
+            .args(nodad)
+            .status()?;
+        if !added.success() {
             bail!("ip address add {address}");
         }
         let address = address.to_owned();
@@ -141,20 +156,10 @@ fn a_denied_peer_is_not_reached_by_another_spelling_or_message() -> Result<Outco
             tcp("connect", "tcp", format!("{BAD}:{port}")),
             way(
                 "g-37 curl without its proxy",
-                attempt(
-                    "command",
-                    &[
-                        "curl",
-                        "-s",
-                        "--noproxy",
-                        "*",
-                        CONNECT_ONLY,
-                        &format!("http://{BAD}:{port}"),
-                    ],
-                ),
+                attempt("command", &curl(&format!("http://{BAD}:{port}"))),
             )
             .on_record(by_default("tcp", BAD).port(port))
-            .or_ends("status 7"),
+            .or_ends("status 1"),
             tcp("g-38 an IPv4-mapped address", "tcp", mapped(port)),
             tcp(
                 "g-40 MSG_FASTOPEN by sendto",
@@ -237,9 +242,60 @@ fn a_denied_peer_is_not_reached_by_another_spelling_or_message() -> Result<Outco
     Escape::new(&ground, &policy, &ways).check("network.messages")
 }
 
+/// Listens by families and protocols that the standard library has not: says the ports, and waits for its input's end.
+const LISTEN: &str = r"
+import socket, sys
+def listen(*kind, at):
+    try:
+        s = socket.socket(*kind)
+        s.bind(at)
+        if kind[0] != socket.AF_NETLINK: s.listen()
+        return s
+    except OSError as e:
+        print(kind, e, file=sys.stderr)
+bad = sys.argv[1]
+kept = [
+    listen(socket.AF_INET, socket.SOCK_STREAM, 132, at=(bad, 4444)),
+    listen(socket.AF_VSOCK, socket.SOCK_STREAM, at=(socket.VMADDR_CID_ANY, 1025)),
+    listen(socket.AF_NETLINK, socket.SOCK_DGRAM, 2, at=(4242, 0)),
+]
+print('ready', flush=True)
+sys.stdin.read()
+";
+
+impl Peers {
+    /// Starts who listens by other families.
+    fn others(&mut self) -> Result<()> {
+        let mut child = Command::new("python3")
+            .args(["-c", LISTEN, BAD])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        if let Some(stdout) = &mut child.stdout {
+            std::io::Read::read_exact(stdout, &mut [0; 5])?;
+        }
+        let child = Mutex::new(child);
+        self.ground.undo(move || {
+            if let Ok(mut child) = child.lock() {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        });
+        // Who may ask for an echo without being privileged.
+        let groups = "/proc/sys/net/ipv4/ping_group_range";
+        let before = std::fs::read_to_string(groups)?;
+        std::fs::write(groups, "0 1000")?;
+        self.ground.undo(move || {
+            let _ = std::fs::write(groups, before.trim());
+        });
+        Ok(())
+    }
+}
+
 fn a_denied_peer_is_not_reached_by_another_protocol_or_family() -> Result<Outcome> {
     let ground = || {
         let mut peers = Peers::new()?;
+        peers.others()?;
         peers.tcp(&format!("{BAD}:0"))?;
         peers.udp(&format!("{BAD}:0"))?;
         peers.udp(&format!("{FINE}:0"))?;
@@ -256,11 +312,10 @@ fn a_denied_peer_is_not_reached_by_another_protocol_or_family() -> Result<Outcom
         let none = |what, verb| way(what, attempt::<&str>(verb, &[]));
         vec![
             one("MPTCP", "mptcp", &tcp).where_there_is("CONFIG_MPTCP"),
-            one("SCTP", "sctp", &tcp).where_there_is("SCTP and a listener"),
-            one("SCTP CONNECTX", "sctp-connectx", &tcp).where_there_is("SCTP and a listener"),
+            one("SCTP", "sctp", &format!("{BAD}:4444")).where_there_is("SCTP"),
+            one("SCTP CONNECTX", "sctp-connectx", &format!("{BAD}:4444")).where_there_is("SCTP"),
             one("UDP-Lite", "udplite", &udp).where_there_is("UDP-Lite (gone since Linux 7.1)"),
-            one("ICMP by a datagram socket", "ping", &format!("{BAD}:0"))
-                .where_there_is("net.ipv4.ping_group_range"),
+            one("ICMP by a datagram socket", "ping", &format!("{BAD}:0")),
             one("ICMP by a raw socket", "raw-icmp", &format!("{BAD}:0")),
             one("g-46 UDP by a raw socket", "raw-udp", &udp),
             way(
@@ -272,9 +327,8 @@ fn a_denied_peer_is_not_reached_by_another_protocol_or_family() -> Result<Outcom
             one("g-46 a packet socket's frame", "packet-send", &udp)
                 .where_there_is("CONFIG_PACKET"),
             none("AF_ALG", "algorithm").where_there_is("CONFIG_CRYPTO_USER_API_HASH"),
-            none("vsock to this host", "vsock-connect").where_there_is("a vsock listener"),
-            one("netlink to another process", "netlink-peer", "1")
-                .where_there_is("a netlink listener"),
+            none("vsock to this host", "vsock-connect").where_there_is("CONFIG_VSOCKETS_LOOPBACK"),
+            one("netlink to another process", "netlink-peer", "4242"),
         ]
     };
     Escape::new(&ground, &fine_alone, &ways).check("network.protocols")
@@ -336,11 +390,12 @@ fn metadata_is_not_reached_by_any_spelling() -> Result<Outcome> {
                 .on_record(connect(rule, "tcp", recorded).port(80))
         };
         let curl = |what, spelling: &str| {
-            let url = format!("http://{spelling}:80");
-            let words = ["curl", "-s", "--noproxy", "*", CONNECT_ONLY, &url];
-            way(what, attempt("command", &words))
-                .on_record(connect("metadata", "tcp", four).port(80))
-                .or_ends("status 7")
+            way(
+                what,
+                attempt("command", &curl(&format!("http://{spelling}:80"))),
+            )
+            .on_record(connect("metadata", "tcp", four).port(80))
+            .or_ends("status 1")
         };
         vec![
             tcp("g-42 169.254.169.254", four, "metadata", four),
@@ -364,10 +419,15 @@ fn no_data_leaves_in_the_names_that_are_asked_for() -> Result<Outcome> {
         let mut peers = Peers::new()?;
         peers.tcp(&format!("{BAD}:53"))?;
         let server = UdpSocket::bind(format!("{BAD}:53"))?;
-        let answers = server.try_clone()?;
-        answers.set_read_timeout(Some(std::time::Duration::from_secs(60)))?;
-        std::thread::spawn(move || answer(&answers));
-        peers.udp.push(server);
+        server.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = Mutex::new(Some(std::thread::spawn(move || answer(&server, &stopped))));
+        peers.ground.undo(move || {
+            stop.store(true, Ordering::Relaxed);
+            let thread = thread.lock().ok().and_then(|mut thread| thread.take());
+            let _ = thread.map(std::thread::JoinHandle::join);
+        });
         // Seen by who is in our mount namespace, and by nobody else.
         let file = peers.ground.path("ws/resolv.conf");
         crate::harness::write(
@@ -392,19 +452,29 @@ fn no_data_leaves_in_the_names_that_are_asked_for() -> Result<Outcome> {
                 .on_record(by_default("tcp", BAD).port(53)),
             way(
                 "g-43 the system's resolver",
-                attempt("command", &["getent", "ahostsv4", name]),
+                attempt(
+                    "command",
+                    &[
+                        "python3",
+                        "-c",
+                        &format!("import socket; socket.gethostbyname('{name}')"),
+                    ],
+                ),
             )
             .on_record(by_default("udp", BAD).port(53))
-            .or_ends("status 2"),
+            .or_ends("status 1"),
         ]
     };
     Escape::new(&ground, &fine_alone, &ways).check("network.names")
 }
 
-/// Answers each question with an address (RFC 1035), until nobody asks for a while.
-fn answer(server: &UdpSocket) {
+/// Answers each question with an address (RFC 1035), until it is told to stop.
+fn answer(server: &UdpSocket, stop: &AtomicBool) {
     let mut question = [0; 512];
-    while let Ok((length, from)) = server.recv_from(&mut question) {
+    while !stop.load(Ordering::Relaxed) {
+        let Ok((length, from)) = server.recv_from(&mut question) else {
+            continue;
+        };
         let mut answer = question[..length].to_vec();
         if length < 12 {
             continue;
@@ -508,4 +578,37 @@ fn a_denied_unix_socket_is_not_reached_by_a_detour() -> Result<Outcome> {
         ]
     };
     Escape::new(&ground, &policy, &ways).check("network.unix")
+}
+
+fn no_denied_address_is_bound() -> Result<Outcome> {
+    const PORT: u16 = 4545;
+    let policy = |_: &Ground| {
+        Policy::open().rule(
+            deny("no.server")
+                .with("on", "bind".into())
+                .with("match", "*".into()),
+        )
+    };
+    let ways = |_: &Ground| {
+        let bind =
+            |what, verb, address: &str| way(what, attempt(verb, &[format!("{address}:{PORT}")]));
+        vec![
+            bind("TCP, an address", "bind-tcp", "127.0.0.1"),
+            bind("TCP, every address", "bind-tcp", "0.0.0.0"),
+            bind("TCP, every IPv6 address", "bind-tcp", "[::]"),
+            bind("TCP, a mapped address", "bind-tcp", "[::ffff:127.0.0.1]"),
+            bind("UDP", "bind-udp", "127.0.0.1"),
+            bind(
+                "an address that is not this host's (IP_TRANSPARENT)",
+                "bind-foreign",
+                "192.0.2.9",
+            ),
+            way(
+                "listen without bind",
+                attempt::<&str>("listen-unbound", &[]),
+            ),
+        ]
+    };
+    let ground = Ground::new;
+    Escape::new(&ground, &policy, &ways).check("network.bind")
 }

@@ -70,7 +70,7 @@ const PACKAGES: &[Work] = &[
     ),
     (
         "g-04 what a package manager for JavaScript does",
-        "mkdir -p ~/.npm/_cacache/tmp node_modules/.bin && for n in $(seq 40); do echo $n >~/.npm/_cacache/tmp/$n \
+        "mkdir -p ~/.npm/_cacache/tmp node_modules/.bin && for n in $(seq 12); do echo $n >~/.npm/_cacache/tmp/$n \
          && ln ~/.npm/_cacache/tmp/$n ~/.npm/_cacache/c$n && rm ~/.npm/_cacache/tmp/$n && mkdir node_modules/p$n \
          && cp ~/.npm/_cacache/c$n node_modules/p$n/index.js && chmod 755 node_modules/p$n/index.js \
          && ln -s ../p$n/index.js node_modules/.bin/p$n; done && /bin/sh -c 'echo postinstall' && mv node_modules n && mv n node_modules",

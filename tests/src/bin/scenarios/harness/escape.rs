@@ -68,7 +68,8 @@ impl Try {
         self
     }
 
-    /// The line may be about another process, as a thread of the kernel's does it.
+    /// The line may be about another process that descends from no attempt, as a thread of the kernel's or a daemon does
+    /// it.
     pub(crate) const fn by_anyone(mut self) -> Self {
         self.by_anyone = true;
         self
@@ -180,7 +181,9 @@ impl<'a, G> Escape<'a, G> {
         let results = results(&finished.text());
         for (number, way) in ways.iter().enumerate() {
             let result = results.get(&number).cloned().unwrap_or_default();
-            let end = way.end(number, &result, record);
+            let others = results.values().map(|made| made.process);
+            let others: Vec<u64> = others.filter(|id| *id != result.process).collect();
+            let end = way.end(number, &result, &others, record);
             let text = match end {
                 End::Stopped => "stopped and on record".to_owned(),
                 End::Unrecorded(what) => {
@@ -213,7 +216,7 @@ impl<'a, G> Escape<'a, G> {
 }
 
 impl Try {
-    fn end(&self, number: usize, result: &Made, record: &Record) -> End {
+    fn end(&self, number: usize, result: &Made, others: &[u64], record: &Record) -> End {
         if result.text == "ok" {
             return End::Passed;
         }
@@ -222,9 +225,10 @@ impl Try {
         }
         let name = format!("try-{number}");
         let is_ours = |line: &&Event| {
-            self.by_anyone
-                || line.text("opensafe.process.comm") == name
-                || record.descends(line.number("process.pid"), result.process)
+            let process = line.number("process.pid");
+            line.text("opensafe.process.comm") == name
+                || record.descends(process, result.process)
+                || self.by_anyone && !others.iter().any(|other| record.descends(process, *other))
         };
         let ours: Vec<&Event> = record.denials().filter(is_ours).collect();
         let is_right = |line: &&&Event| {

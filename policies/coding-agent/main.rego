@@ -26,4 +26,8 @@ in_homes(names) := [sprintf("%s/%s", [home, name]) | some home in homes; some na
 
 in_home(names) := [sprintf("%s/%s", [input.home, name]) | some name in names]
 
-in_workspace(names) := [sprintf("%s/**/%s", [input.workspace, name]) | some name in names]
+# Where an agent may make directories: the same rules hold below all of them, so that what was made in one
+# can be moved to another.
+working_places := {input.workspace, input.tmp, "/tmp", "/var/tmp"}
+
+in_workspace(names) := [sprintf("%s/**/%s", [place, name]) | some place in working_places; some name in names]

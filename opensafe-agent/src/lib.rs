@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 pub mod account;
+pub mod boundary;
 pub mod cli;
 pub mod doctor;
 pub mod enforcement;

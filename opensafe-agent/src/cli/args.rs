@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::help;
-use crate::run::Mode;
+use crate::{boundary::Kind, run::Mode};
 
 /// Run AI agents in a sandbox whose policy the kernel enforces
 ///
@@ -81,6 +81,10 @@ pub enum Command {
     /// Finds out by doing it: programs are loaded into the kernel and a canary is denied, operation by
     /// operation. What is missing is said, and how to get it.
     Doctor(DoctorArgs),
+
+    /// Try whether anything gets out of a sandbox here
+    #[command(subcommand, arg_required_else_help = true)]
+    Boundary(BoundaryCommand),
 
     /// Check, show and test policies
     #[command(subcommand, arg_required_else_help = true)]
@@ -261,6 +265,44 @@ pub struct RunsArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = help::DOCTOR)]
 pub struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `opensafe boundary`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BoundaryCommand {
+    /// Make attempts to get out of a throwaway sandbox
+    ///
+    /// Over a hundred ways to read, change, run, contact or stop what a policy denies are tried: first outside a
+    /// sandbox, where one that does not work says nothing and is left out, then inside one. Each has to fail
+    /// there, and to be on record. Then ordinary work is done, which has to pass.
+    ///
+    /// It does no harm: it works on files of its own in a temporary directory, on processes that it starts, and on
+    /// listeners on loopback. Nothing is sent anywhere, and nothing of the host is changed.
+    Test(BoundaryTestArgs),
+}
+
+/// `opensafe boundary test`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::BOUNDARY_TEST)]
+pub struct BoundaryTestArgs {
+    /// Policy to try; may be given more than once [default: a built-in one]
+    ///
+    /// Rules about the throwaway files, programs and peers are added to it. Without it, these and a strict
+    /// policy around them are what is tried.
+    #[arg(short, long, value_name = "DIR|FILE|NAME", value_hint = ValueHint::AnyPath)]
+    pub policy: Vec<PathBuf>,
+
+    /// Only these kinds of attempts
+    #[arg(short, long, value_name = "KIND", value_delimiter = ',', num_args = 1..)]
+    pub only: Vec<Kind>,
+
+    /// List the attempts, and make none
+    #[arg(short, long)]
+    pub list: bool,
+
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

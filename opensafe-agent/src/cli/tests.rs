@@ -38,12 +38,14 @@ fn the_command_line_is_consistent() {
 
 #[test]
 fn every_commands_help_is_as_reviewed() {
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 13] = [
         &[],
         &["run"],
         &["events"],
         &["runs"],
         &["doctor"],
+        &["boundary"],
+        &["boundary", "test"],
         &["policy"],
         &["policy", "check"],
         &["policy", "rules"],

@@ -11,6 +11,7 @@ mod decode;
 mod hooks;
 #[allow(unsafe_code)] // membarrier(2), for which there is no safe wrapper
 mod install;
+pub mod knock;
 mod messages;
 mod reader;
 

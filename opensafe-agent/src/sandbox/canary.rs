@@ -163,7 +163,7 @@ fn refused<T>(result: io::Result<T>) -> bool {
 }
 
 /// A directory in which root may make files and run them; hardened hosts forbid the latter in /tmp.
-fn programs_may_run_in() -> io::Result<PathBuf> {
+pub(crate) fn programs_may_run_in() -> io::Result<PathBuf> {
     use nix::sys::statvfs::{FsFlags, statvfs};
     let temporary = env::temp_dir();
     let candidates = [

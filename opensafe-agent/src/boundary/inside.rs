@@ -65,10 +65,25 @@ pub(super) fn command_line(
     words
 }
 
+/// How an attempt ended, and which process made it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) process: u64,
+    /// `ok`, an error's name, or what was said.
+    pub(super) said: String,
+}
+
 /// How attempts ended, in their order. One without a line had none.
-pub(super) fn read_results(path: &Path) -> Vec<String> {
+pub(super) fn read_results(path: &Path) -> Vec<End> {
     let text = fs::read_to_string(path).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
+    let ends = text.lines().map(|line| {
+        let (process, said) = line.split_once(' ').unwrap_or((line, ""));
+        End {
+            process: process.parse().unwrap_or_default(),
+            said: said.to_owned(),
+        }
+    });
+    ends.collect()
 }
 
 fn all(arguments: &[OsString]) -> io::Result<()> {
@@ -103,7 +118,8 @@ fn all(arguments: &[OsString]) -> io::Result<()> {
         }
         let said = receiver.recv_timeout(PATIENCE).unwrap_or_default();
         let said = said.trim();
-        writeln!(results, "{}", if said.is_empty() { "no end" } else { said })?;
+        let said = if said.is_empty() { "no end" } else { said };
+        writeln!(results, "{} {said}", child.id())?;
         let _ = child.kill();
         let _ = child.wait();
     }

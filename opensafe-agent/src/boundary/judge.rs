@@ -1,12 +1,15 @@
 //! What an attempt's end and the record say together.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use super::{
     TestError,
     attempt::{Attempt, Expects},
     honest::{self, Work},
-    inside::process_name,
+    inside::{End, process_name},
     report::{Outcome, Report, Tried, Worked},
     site::Site,
 };
@@ -17,11 +20,11 @@ pub(super) struct Judge<'a> {
     pub(super) given: &'a [PathBuf],
     pub(super) attempts: &'a [&'static Attempt],
     /// How each attempt, and then each piece of work, ended outside.
-    pub(super) control: &'a [String],
+    pub(super) control: &'a [End],
     /// The names of those that were tried inside.
     pub(super) tried: &'a [&'a str],
     /// How they ended.
-    pub(super) ends: &'a [String],
+    pub(super) ends: &'a [End],
 }
 
 /// What of the record is needed.
@@ -29,6 +32,8 @@ struct Record {
     start: Option<Line>,
     lost: u64,
     lines: Vec<Line>,
+    /// Who started a process.
+    parents: BTreeMap<u64, u64>,
 }
 
 impl Record {
@@ -37,15 +42,21 @@ impl Record {
             start: None,
             lost: 0,
             lines: Vec::new(),
+            parents: BTreeMap::new(),
         };
         for line in read(path)? {
             let line = line?;
+            if let (Some(process), Some(parent)) = (
+                line.number("process.pid"),
+                line.number("process.parent_pid"),
+            ) {
+                record.parents.insert(process, parent);
+            }
             match line.event() {
                 "run.start" => record.start = Some(line),
                 "run.end" => {
                     let number = |key| line.number(key).unwrap_or_default();
-                    let (seen, sent) =
-                        (number("opensafe.loss.seen"), number("opensafe.loss.sent"));
+                    let (seen, sent) = (number("opensafe.loss.seen"), number("opensafe.loss.sent"));
                     record.lost = seen.saturating_sub(sent);
                 }
                 _ if line.text("opensafe.verdict").is_some() => record.lines.push(line),
@@ -61,15 +72,21 @@ impl Record {
         text.unwrap_or_default().to_owned()
     }
 
-    /// Lines about the process of the attempt with this number, and what it started.
-    fn of(&self, number: usize) -> impl Iterator<Item = &Line> {
-        let name = process_name(number).into_bytes();
+    /// Lines about the process that made an attempt, what it started, and its daemon.
+    fn of(&self, number: usize, end: &End) -> impl Iterator<Item = &Line> {
+        let (name, first) = (process_name(number).into_bytes(), end.process);
         self.lines.iter().filter(move |line| {
             line.bytes("opensafe.process.comm").as_ref() == Some(&name)
                 || line
-                    .list("opensafe.process.ancestors")
-                    .contains(&name)
+                    .number("process.pid")
+                    .is_some_and(|process| self.descends(process, first))
         })
+    }
+
+    fn descends(&self, process: u64, from: u64) -> bool {
+        let parents = std::iter::successors(Some(process), |at| self.parents.get(at).copied());
+        // Ids come round again: no line of parents is longer than that.
+        parents.take(64).any(|at| at == from)
     }
 }
 
@@ -97,13 +114,16 @@ impl Judge<'_> {
     }
 
     /// Its number and its end inside.
-    fn inside(&self, name: &str) -> Option<(usize, &str)> {
+    fn inside(&self, name: &str) -> Option<(usize, &End)> {
         let number = self.tried.iter().position(|tried| *tried == name)?;
         Some((number, self.ends.get(number)?))
     }
 
     fn outside(&self, at: usize) -> String {
-        let end = self.control.get(at).map_or("it did not end", String::as_str);
+        let end = self
+            .control
+            .get(at)
+            .map_or("it did not end", |end| end.said.as_str());
         match end {
             "it is not here" | "ENOENT" => "what it takes is not here".to_owned(),
             end => format!("does not work outside either: {end}"),
@@ -126,18 +146,25 @@ impl Judge<'_> {
             tried.outcome = Outcome::NotTried(self.outside(at));
             return tried;
         };
-        end.clone_into(&mut tried.happened);
+        end.said.clone_into(&mut tried.happened);
         let expected = |line: &&Line| self.is_expected(attempt, line);
-        let denial = record.of(number).filter(expected).find(is_enforced);
-        let (outcome, line) = if attempt.is_stopped_by(end) {
+        let denial = record.of(number, end).filter(expected).find(is_enforced);
+        let (outcome, line) = if attempt.is_stopped_by(&end.said) {
             match denial {
                 Some(line) => (Outcome::Stopped, Some(line)),
-                None => (Outcome::NotRecorded, None),
+                // What there is instead may help whoever asks why.
+                None => (
+                    Outcome::NotRecorded,
+                    record.of(number, end).find(|line| line.is_denial()),
+                ),
             }
-        } else if end != "ok" {
+        } else if end.said != "ok" {
             (Outcome::Odd, denial)
         } else {
-            let allowed = record.of(number).filter(expected).find(|line| !line.is_denial());
+            let allowed = record
+                .of(number, end)
+                .filter(expected)
+                .find(|line| !line.is_denial());
             self.let_pass(attempt, allowed, record)
         };
         tried.recorded = denial.is_some();
@@ -195,9 +222,9 @@ impl Judge<'_> {
             worked.happened = self.outside(at);
             return worked;
         };
-        end.clone_into(&mut worked.happened);
-        worked.passed = Some(end == "ok");
-        for line in record.of(number).filter(|line| line.is_denial()) {
+        end.said.clone_into(&mut worked.happened);
+        worked.passed = Some(end.said == "ok");
+        for line in record.of(number, end).filter(|line| line.is_denial()) {
             let object = line.text("file.path").unwrap_or_default();
             let rule = line.text("opensafe.rule.id").unwrap_or_default();
             let denial = format!("{} {object} ({rule})", line.event());
@@ -214,5 +241,7 @@ fn is_enforced(line: &&Line) -> bool {
     line.is_denial()
         && line.is("opensafe.enforced")
         && line.text("opensafe.denied_by") == Some("opensafe")
-        && line.text("opensafe.rule.id").is_some_and(|rule| !rule.is_empty())
+        && line
+            .text("opensafe.rule.id")
+            .is_some_and(|rule| !rule.is_empty())
 }

@@ -1,4 +1,4 @@
-//! `opensafe boundary test`: attempts to get out, made in a throwaway sandbox on the user's own host, and
+//! `opensafe boundary`. [`audit`] reads what is set, and tries nothing. The rest is `test`: attempts to get out, made in a throwaway sandbox on the user's own host, and
 //! what came of them.
 //!
 //! An [attempt](attempt) is data and a function. All are made twice, at a throwaway [site] each time: outside,
@@ -7,6 +7,7 @@
 //! [judged](judge).
 
 mod attempt;
+pub mod audit;
 mod honest;
 mod inside;
 mod judge;
@@ -32,6 +33,7 @@ pub use attempt::Kind;
 pub use inside::inside;
 
 use crate::{
+    kernel::{Kernel, Sizes},
     run::Mode,
     sandbox::{
         error::RunError,
@@ -40,6 +42,7 @@ use crate::{
     sink::{Show, record::read::ReadError},
 };
 use attempt::Attempt;
+use inside::End;
 use report::Report;
 use site::Made;
 
@@ -114,7 +117,7 @@ pub fn test(test: &Wanted) -> Result<Report, TestError> {
     let control = outside_the_sandbox(&program, test.progress, &names)
         .map_err(system("make the attempts outside the sandbox"))?;
     let worked: Vec<bool> = (0..names.len())
-        .map(|at| control.get(at).is_some_and(|end| end == "ok"))
+        .map(|at| control.get(at).is_some_and(|end| end.said == "ok"))
         .collect();
     let tried: Vec<&str> = names
         .iter()
@@ -145,14 +148,20 @@ fn own_mounts() -> io::Result<()> {
 }
 
 /// Makes the attempts where nothing but the kernel's own checks is in their way.
-fn outside_the_sandbox(
-    program: &Path,
-    progress: bool,
-    names: &[&str],
-) -> io::Result<Vec<String>> {
+fn outside_the_sandbox(program: &Path, progress: bool, names: &[&str]) -> io::Result<Vec<End>> {
     let made = Made::new(program, progress)?;
-    // What the run's record is inside.
+    // What the run's record is inside, and what it has loaded there.
     std::fs::write(&made.site.record, "")?;
+    let _loaded = names
+        .iter()
+        .any(|name| name.starts_with(Kind::AgainstOpensafe.as_str()))
+        .then(|| {
+            Kernel::load(&Sizes {
+                policy_cells: 1,
+                ring_bytes: 64 << 10,
+                stand_ins: false,
+            })
+        });
     let results = made.site.open("results");
     let line = inside::command_line(&made.site, &made.file, &results, names);
     let (first, rest) = line.split_first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -168,7 +177,7 @@ fn outside_the_sandbox(
 }
 
 /// Makes them in a sandbox.
-fn in_the_sandbox(test: &Wanted, made: &Made, names: &[&str]) -> Result<Vec<String>, TestError> {
+fn in_the_sandbox(test: &Wanted, made: &Made, names: &[&str]) -> Result<Vec<End>, TestError> {
     let site = &made.site;
     let rules = site.path("boundary.rego");
     policy::write(site, test.policy.is_empty(), &rules).map_err(system("write the policy"))?;

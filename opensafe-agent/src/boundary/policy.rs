@@ -15,7 +15,7 @@ rules contains {
 
 rules contains {
 	"id": "boundary.kernel", "on": "file", "access": ["write", "create"], "verdict": "deny", "severity": "high",
-	"match": ["/proc/sys/**", "/proc/sysrq-trigger", "/sys/**", "/dev/{mem,kmem,port,kmsg}"],
+	"match": ["/proc/sys/**", "/proc/sysrq-trigger", "/sys/{kernel,module,power,firmware}/**", "/dev/{mem,kmem,port,kmsg}"],
 	"reason": "the kernel is the host's",
 }
 
@@ -34,12 +34,21 @@ pub(super) fn text(site: &Site, alone: bool) -> String {
     }
     let mut rule = |id: &str, rest: String| {
         // Writing to a string does not fail.
-        let _ = write!(rego, "\nrules contains {{\"id\": \"boundary.{id}\", {rest}}}\n");
+        let _ = write!(
+            rego,
+            "\nrules contains {{\"id\": \"boundary.{id}\", {rest}}}\n"
+        );
     };
     let root = site.root.display();
     let port = site.denied_port;
-    rule("ground", format!(r#""on": "file", "match": "{root}/**", "verdict": "allow""#));
-    rule("programs", format!(r#""on": "exec", "match": "{root}/bin/*", "verdict": "allow""#));
+    rule(
+        "ground",
+        format!(r#""on": "file", "match": "{root}/**", "verdict": "allow""#),
+    );
+    rule(
+        "programs",
+        format!(r#""on": "exec", "match": "{root}/bin/*", "verdict": "allow""#),
+    );
     rule(
         "secret",
         format!(

@@ -139,7 +139,9 @@ impl Report {
     /// Whether all was stopped and recorded, and all ordinary work passed.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.attempts.iter().all(|tried| !tried.outcome.is_failure())
+        self.attempts
+            .iter()
+            .all(|tried| !tried.outcome.is_failure())
             && self.work.iter().all(|work| work.passed != Some(false))
     }
 }

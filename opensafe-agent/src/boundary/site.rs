@@ -136,7 +136,11 @@ struct Directory(PathBuf);
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        for point in ["workspace/mounted", "workspace/elsewhere", "protected/directory"] {
+        for point in [
+            "workspace/mounted",
+            "workspace/elsewhere",
+            "protected/point",
+        ] {
             // An attempt may have left something there.
             while umount2(&self.0.join(point), MntFlags::MNT_DETACH).is_ok() {}
         }
@@ -145,7 +149,7 @@ impl Drop for Directory {
 }
 
 /// Files that anyone may read and write, each with its directories.
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "secret/token",
     "movable/file/secret/token",
     "movable/directory/secret/token",
@@ -157,6 +161,7 @@ const FILES: [&str; 13] = [
     "protected/empty",
     "protected/attributes",
     "protected/directory/file",
+    "protected/point/file",
     "workspace/file",
     "workspace/other",
 ];

@@ -282,6 +282,42 @@ pub enum BoundaryCommand {
     /// It does no harm: it works on files of its own in a temporary directory, on processes that it starts, and on
     /// listeners on loopback. Nothing is sent anywhere, and nothing of the host is changed.
     Test(BoundaryTestArgs),
+
+    /// List the gaps of a sandbox, without trying anything
+    ///
+    /// Reads what is set: the policy, the user and its rights, mounts, the environment's names, limits. Each gap is
+    /// shown with how much it matters, why, and how to close it. Without a run, a process or a cgroup it is about
+    /// what `opensafe run` would give here.
+    Audit(BoundaryAuditArgs),
+}
+
+/// `opensafe boundary audit`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::BOUNDARY_AUDIT)]
+pub struct BoundaryAuditArgs {
+    /// A run that goes on: its id or the first characters of it, or its record's path
+    #[arg(value_name = "RUN", value_hint = ValueHint::FilePath)]
+    pub run: Option<PathBuf>,
+
+    /// A process in any sandbox, also in one that is not OpenSafe's
+    #[arg(long, value_name = "PID", conflicts_with = "run")]
+    pub pid: Option<i32>,
+
+    /// A sandbox's cgroup
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["run", "pid"])]
+    pub cgroup: Option<PathBuf>,
+
+    /// The policy that holds, or would; may be given more than once [default: the run's; `default` if nothing runs]
+    #[arg(short, long, value_name = "DIR|FILE|NAME", value_hint = ValueHint::AnyPath)]
+    pub policy: Vec<PathBuf>,
+
+    /// The sandbox, if it does not run
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `opensafe boundary test`.

@@ -1,5 +1,7 @@
 //! `opensafe boundary`.
 
+mod audit;
+
 use std::{
     io::{self, IsTerminal as _, Write},
     process::ExitCode,
@@ -24,6 +26,7 @@ pub(super) fn boundary(command: &BoundaryCommand) -> anyhow::Result<ExitCode> {
     match command {
         BoundaryCommand::Test(args) if args.list => list(args),
         BoundaryCommand::Test(args) => test(args),
+        BoundaryCommand::Audit(args) => audit::audit(args),
     }
 }
 
@@ -148,6 +151,7 @@ fn attempt(tried: &Tried) -> [Cell; 5] {
     let (record, record_style) = match (&tried.outcome, &tried.rule) {
         (Outcome::NotTried(_), _) => ("-".to_owned(), Style::new()),
         (Outcome::Stopped, Some(rule)) => (format!("yes: {rule}"), Style::new()),
+        (Outcome::NotRecorded, Some(rule)) => (format!("NO: only {rule}"), BAD),
         (_, Some(rule)) if !tried.recorded => (format!("NO: let pass by {rule}"), BAD),
         (_, Some(rule)) => (format!("yes: {rule}"), Style::new()),
         (_, None) => ("NO".to_owned(), BAD),

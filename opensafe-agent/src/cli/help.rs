@@ -138,6 +138,23 @@ Exit statuses:
   1  something got through or is not on record, or ordinary work failed
   2  it could not be tried, or the command line makes no sense";
 
+pub(super) const BOUNDARY_AUDIT: &str = "\
+Examples:
+  What would a run be given here?
+      opensafe boundary audit --policy coding-agent --workspace ~/project
+  What has one that goes on?
+      sudo opensafe boundary audit xjx3f04d
+  What has a container?
+      sudo opensafe boundary audit --pid \"$(docker inspect -f '{{.State.Pid}}' c)\"
+
+Privileges:
+  None for your own processes; root for those of others.
+
+Exit statuses:
+  0  nothing above low was found
+  1  something was
+  2  it could not be found out, or the command line makes no sense";
+
 pub(super) const POLICY_CHECK: &str = "\
 Examples:
       opensafe policy check ./policy

@@ -17,9 +17,9 @@ use std::{fmt, io, process::ExitCode};
 use clap::Parser as _;
 
 pub use args::{
-    BoundaryCommand, BoundaryTestArgs, Cli, Color, Command, CompletionsArgs, DoctorArgs, EventName, EventsArgs, ManArgs, PolicyArg,
-    PolicyCheckArgs, PolicyCommand, PolicyRulesArgs, PolicyTestArgs, RunArgs, RunsArgs,
-    SandboxArgs,
+    BoundaryAuditArgs, BoundaryCommand, BoundaryTestArgs, Cli, Color, Command, CompletionsArgs,
+    DoctorArgs, EventName, EventsArgs, ManArgs, PolicyArg, PolicyCheckArgs, PolicyCommand,
+    PolicyRulesArgs, PolicyTestArgs, RunArgs, RunsArgs, SandboxArgs,
 };
 
 /// Exit status where a question was answered with no, or could not be.

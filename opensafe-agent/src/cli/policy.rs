@@ -104,7 +104,7 @@ fn rules(args: &PolicyRulesArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The sandbox that `opensafe run` would make for these arguments, as a policy is told of it.
-fn input(args: &SandboxArgs) -> anyhow::Result<Input> {
+pub(super) fn input(args: &SandboxArgs) -> anyhow::Result<Input> {
     let user = match &args.user {
         Some(name) => Account::named(name).with_context(|| format!("there is no user {name}"))?,
         None => {

@@ -38,7 +38,7 @@ fn the_command_line_is_consistent() {
 
 #[test]
 fn every_commands_help_is_as_reviewed() {
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 14] = [
         &[],
         &["run"],
         &["events"],
@@ -46,6 +46,7 @@ fn every_commands_help_is_as_reviewed() {
         &["doctor"],
         &["boundary"],
         &["boundary", "test"],
+        &["boundary", "audit"],
         &["policy"],
         &["policy", "check"],
         &["policy", "rules"],

@@ -25,29 +25,45 @@ const fn event(
 }
 
 pub(super) const ALL: &[Attempt] = &[
-    event("against-opensafe.signal", "a signal to opensafe", &["signal"], |site| {
-        signal(site.supervisor, Signal::SIGCONT)
-    }),
-    event("against-opensafe.pidfd", "the same by a pidfd", &["signal"], |site| {
-        signal_by_descriptor(site.supervisor, rustix::process::Signal::CONT)
-    }),
-    event("against-opensafe.group", "a signal to its process group", &["signal"], |site| {
-        let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(site.supervisor)))?;
-        Ok(nix::sys::signal::killpg(group, Signal::SIGCONT)?)
-    }),
-    event("against-opensafe.trace", "tracing it", &["ptrace"], |site| {
-        attach(site.supervisor)
-    }),
-    event("against-opensafe.limits", "its limits", &["signal"], |site| {
-        limit(site.supervisor)
-    }),
-    event("against-opensafe.environment", "its environment", &["ptrace"], |site| {
-        environment(site.supervisor)
-    }),
-    event("against-opensafe.memory", "its memory, opened for writing", &["ptrace"], |site| {
-        let path = format!("/proc/{}/mem", site.supervisor);
-        OpenOptions::new().write(true).open(path).map(drop)
-    }),
+    event(
+        "against-opensafe.signal",
+        "a signal to opensafe",
+        &["signal"],
+        |site| signal(site.supervisor, Signal::SIGCONT),
+    ),
+    event(
+        "against-opensafe.pidfd",
+        "the same by a pidfd",
+        &["signal"],
+        |site| signal_by_descriptor(site.supervisor, rustix::process::Signal::CONT),
+    ),
+    event(
+        "against-opensafe.trace",
+        "tracing it",
+        &["ptrace"],
+        |site| attach(site.supervisor),
+    ),
+    event(
+        "against-opensafe.limits",
+        "its limits",
+        &["signal"],
+        |site| limit(site.supervisor),
+    ),
+    event(
+        "against-opensafe.environment",
+        "its environment",
+        &["ptrace", "file"],
+        |site| environment(site.supervisor),
+    ),
+    event(
+        "against-opensafe.memory",
+        "its memory, opened for writing",
+        &["ptrace", "file"],
+        |site| {
+            let path = format!("/proc/{}/mem", site.supervisor);
+            OpenOptions::new().write(true).open(path).map(drop)
+        },
+    ),
     event(
         "against-opensafe.descriptor",
         "what it has open (pidfd_getfd)",
@@ -59,27 +75,56 @@ pub(super) const ALL: &[Attempt] = &[
             Ok(pidfd_getfd(&there, 2, PidfdGetfdFlags::empty()).map(drop)?)
         },
     ),
-    event("against-opensafe.programs", "its programs in the kernel", &["bpf"], |_| {
-        knock::open_a_program()
-    }),
-    event("against-opensafe.tables", "its tables in the kernel", &["bpf"], |_| {
-        knock::open_a_map()
-    }),
-    record("against-opensafe.record", "writing into the record", |site| {
-        OpenOptions::new().append(true).open(&site.record)?.write_all(b"{}\n")
-    }),
-    record("against-opensafe.record-empty", "emptying the record", |site| {
-        OpenOptions::new().write(true).truncate(true).open(&site.record).map(drop)
-    }),
-    record("against-opensafe.record-delete", "deleting the record", |site| {
-        fs::rename(&site.record, site.open("taken"))?;
-        fs::rename(site.open("taken"), &site.record)
-    }),
-    record("against-opensafe.record-forge", "another record in its place", |site| {
-        let forged = site.open("forged");
-        File::create(&forged)?;
-        fs::rename(forged, &site.record)
-    }),
+    event(
+        "against-opensafe.programs",
+        "its programs in the kernel",
+        &["bpf"],
+        |_| knock::open_a_program(),
+    ),
+    event(
+        "against-opensafe.tables",
+        "its tables in the kernel",
+        &["bpf"],
+        |_| knock::open_a_map(),
+    ),
+    record(
+        "against-opensafe.record",
+        "writing into the record",
+        |site| {
+            OpenOptions::new()
+                .append(true)
+                .open(&site.record)?
+                .write_all(b"{}\n")
+        },
+    ),
+    record(
+        "against-opensafe.record-empty",
+        "emptying the record",
+        |site| {
+            OpenOptions::new()
+                .write(true)
+                .truncate(true)
+                .open(&site.record)
+                .map(drop)
+        },
+    ),
+    record(
+        "against-opensafe.record-delete",
+        "deleting the record",
+        |site| {
+            fs::rename(&site.record, site.open("taken"))?;
+            fs::rename(site.open("taken"), &site.record)
+        },
+    ),
+    record(
+        "against-opensafe.record-forge",
+        "another record in its place",
+        |site| {
+            let forged = site.open("forged");
+            File::create(&forged)?;
+            fs::rename(forged, &site.record)
+        },
+    ),
 ];
 
 const fn record(name: &'static str, shows: &'static str, make: Make) -> Attempt {

@@ -55,38 +55,54 @@ pub(super) const ALL: &[Attempt] = &[
         fs::hard_link(site.closed_program(), &link)?;
         run(&link)
     }),
-    program("execution.descriptor", "by a descriptor (fexecve)", |site| {
-        let file = File::open(site.closed_program())?;
-        Ok(fexecve(&file, &name()?, NOTHING).map(drop)?)
-    }),
-    program("execution.empty-path", "by execveat with an empty path", |site| {
-        let file = File::open(site.closed_program())?;
-        let flags = AtFlags::AT_EMPTY_PATH;
-        Ok(execveat(file.as_fd(), c"", &name()?, NOTHING, flags).map(drop)?)
-    }),
-    program("execution.interpreter", "as a script's interpreter", |site| {
-        run(&site.open("script-of-closed"))
-    }),
-    program("execution.loader", "by the loader (ld.so PROGRAM)", |site| {
-        let loader = [
-            "/lib64/ld-linux-x86-64.so.2",
-            "/lib/ld-linux-aarch64.so.1",
-            "/lib/ld-musl-x86_64.so.1",
-        ]
-        .into_iter()
-        .find(|path| Path::new(path).exists())
-        .ok_or(io::ErrorKind::NotFound)?;
-        command(loader, &[site.path("bin/closed/dynamic")])
-    })
+    program(
+        "execution.descriptor",
+        "by a descriptor (fexecve)",
+        |site| {
+            let file = File::open(site.closed_program())?;
+            Ok(fexecve(&file, &name()?, NOTHING).map(drop)?)
+        },
+    ),
+    program(
+        "execution.empty-path",
+        "by execveat with an empty path",
+        |site| {
+            let file = File::open(site.closed_program())?;
+            let flags = AtFlags::AT_EMPTY_PATH;
+            Ok(execveat(file.as_fd(), c"", &name()?, NOTHING, flags).map(drop)?)
+        },
+    ),
+    program(
+        "execution.interpreter",
+        "as a script's interpreter",
+        |site| run(&site.open("script-of-closed")),
+    ),
+    program(
+        "execution.loader",
+        "by the loader (ld.so PROGRAM)",
+        |site| {
+            let loader = [
+                "/lib64/ld-linux-x86-64.so.2",
+                "/lib/ld-linux-aarch64.so.1",
+                "/lib/ld-musl-x86_64.so.1",
+            ]
+            .into_iter()
+            .find(|path| Path::new(path).exists())
+            .ok_or(io::ErrorKind::NotFound)?;
+            command(loader, &[site.path("bin/closed/dynamic")])
+        },
+    )
     .or_ends(&["status 127", "status 126", "status 1"]),
     program("execution.shell", "by a shell", |site| {
         let script = format!("'{}' {ATTEMPT}", site.closed_program().display());
         command("sh", &["-c", &script])
     })
     .or_ends(&["status 126"]),
-    unlisted("execution.copy", "an unlisted program: a copy in the workspace", |site| {
-        run(&site.open("copy"))
-    }),
+    unlisted(
+        "execution.copy",
+        "an unlisted program: a copy in the workspace",
+        |site| run(&site.open("copy")),
+    ),
     unlisted("execution.script", "a script in the workspace", |site| {
         run(&site.open("script"))
     }),
@@ -102,21 +118,29 @@ pub(super) const ALL: &[Attempt] = &[
         fs::remove_file(&copy)?;
         Ok(fexecve(&file, &name()?, NOTHING).map(drop)?)
     }),
-    unlisted("execution.nameless", "one that never had a name (O_TMPFILE)", |site| {
-        let flags = OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC;
-        let file = nix::fcntl::open(&site.open("elsewhere"), flags, Mode::S_IRWXU)?;
-        let mut file = File::from(file);
-        file.write_all(&fs::read(site.program())?)?;
-        // Who may be written to may not be run.
-        let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        drop(file);
-        Ok(fexecve(&again, &name()?, NOTHING).map(drop)?)
-    }),
-    unlisted("execution.linked-away", "a link in place of a listed name", |site| {
-        let link = site.open("elsewhere/opensafe");
-        symlink(site.open("copy"), &link)?;
-        run(&link)
-    }),
+    unlisted(
+        "execution.nameless",
+        "one that never had a name (O_TMPFILE)",
+        |site| {
+            let flags = OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC;
+            let file = nix::fcntl::open(&site.open("elsewhere"), flags, Mode::S_IRWXU)?;
+            let mut file = File::from(file);
+            file.write_all(&fs::read(site.program())?)?;
+            // Who may be written to may not be run.
+            let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+            drop(file);
+            Ok(fexecve(&again, &name()?, NOTHING).map(drop)?)
+        },
+    ),
+    unlisted(
+        "execution.linked-away",
+        "a link in place of a listed name",
+        |site| {
+            let link = site.open("elsewhere/opensafe");
+            symlink(site.open("copy"), &link)?;
+            run(&link)
+        },
+    ),
 ];
 
 /// Runs it so that it does nothing.

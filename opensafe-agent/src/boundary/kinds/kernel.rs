@@ -25,25 +25,32 @@ const fn event(
 }
 
 pub(super) const ALL: &[Attempt] = &[
-    event("kernel.module", "loading code (finit_module, of no module)", &["module"], |site| {
-        let file = File::open(site.open("other"))?;
-        match finit_module(&file, c"", ModuleInitFlags::empty()) {
-            // It was read, and is none: what is decided is who may have the kernel read it.
-            Err(Errno::ENOEXEC) => Ok(()),
-            other => Ok(other?),
-        }
+    event(
+        "kernel.module",
+        "loading code (finit_module, of no module)",
+        &["module"],
+        |site| {
+            let file = File::open(site.open("other"))?;
+            match finit_module(&file, c"", ModuleInitFlags::empty()) {
+                // It was read, and is none: what is decided is who may have the kernel read it.
+                Err(Errno::ENOEXEC) => Ok(()),
+                other => Ok(other?),
+            }
+        },
+    ),
+    event("kernel.bpf-map", "a BPF map of its own", &["bpf"], |_| {
+        knock::make_a_map()
     }),
-    event("kernel.bpf-map", "a BPF map of its own", &["bpf"], |_| knock::make_a_map()),
-    event("kernel.key", "a key that the kernel keeps", &["keyring"], |_| {
-        let ring = KeyRing::from_special_id(KeyRingIdentifier::Process, true);
-        let added = ring.and_then(|ring| ring.add_key("opensafe-boundary", b"content"));
-        added.map(drop).map_err(|error| error_of_key(&error))
-    }),
-    event("kernel.user-keyring", "the user's keyring", &["keyring"], |_| {
-        let ring = KeyRing::from_special_id(KeyRingIdentifier::User, true);
-        let seen = ring.and_then(|ring| ring.metadata());
-        seen.map(drop).map_err(|error| error_of_key(&error))
-    }),
+    event(
+        "kernel.key",
+        "a key that the kernel keeps",
+        &["keyring"],
+        |_| {
+            let ring = KeyRing::from_special_id(KeyRingIdentifier::Process, true);
+            let added = ring.and_then(|ring| ring.add_key("opensafe-boundary", b"content"));
+            added.map(drop).map_err(|error| error_of_key(&error))
+        },
+    ),
     event(
         "kernel.terminal",
         "typing into a terminal (TIOCSTI)",
@@ -57,30 +64,54 @@ pub(super) const ALL: &[Attempt] = &[
         },
     )
     .or_ends(&["status 13"]),
-    event("kernel.memory", "the machine's memory (/dev/mem)", &["kernel", "file"], |_| {
-        opens("/dev/mem")
-    }),
-    event("kernel.core", "the kernel's memory (/proc/kcore)", &["kernel", "file"], |_| {
-        opens("/proc/kcore")
-    }),
-    event("kernel.ports", "I/O ports (/dev/port)", &["kernel", "file"], |_| {
-        opens("/dev/port")
-    }),
-    event("kernel.trace", "what the kernel traces (tracefs)", &["kernel", "file"], |_| {
-        opens("/sys/kernel/tracing/trace")
-    }),
-    event("kernel.core-pattern", "what runs when a process crashes", &["file"], |_| {
-        opens_for_writing("/proc/sys/kernel/core_pattern")
-    }),
-    event("kernel.modprobe", "what runs to load a module", &["file"], |_| {
-        opens_for_writing("/proc/sys/kernel/modprobe")
-    }),
-    event("kernel.sysrq", "commands to the kernel (SysRq)", &["file"], |_| {
-        opens_for_writing("/proc/sysrq-trigger")
-    }),
-    event("kernel.messages", "the kernel's messages, written", &["file"], |_| {
-        opens_for_writing("/dev/kmsg")
-    }),
+    event(
+        "kernel.memory",
+        "the machine's memory (/dev/mem)",
+        &["kernel", "file"],
+        |_| opens("/dev/mem"),
+    ),
+    event(
+        "kernel.core",
+        "the kernel's memory (/proc/kcore)",
+        &["kernel", "file"],
+        |_| opens("/proc/kcore"),
+    ),
+    event(
+        "kernel.ports",
+        "I/O ports (/dev/port)",
+        &["kernel", "file"],
+        |_| opens("/dev/port"),
+    ),
+    event(
+        "kernel.trace",
+        "what the kernel traces (tracefs)",
+        &["kernel", "file"],
+        |_| opens("/sys/kernel/tracing/trace"),
+    ),
+    event(
+        "kernel.core-pattern",
+        "what runs when a process crashes",
+        &["file"],
+        |_| opens_for_writing("/proc/sys/kernel/core_pattern"),
+    ),
+    event(
+        "kernel.modprobe",
+        "what runs to load a module",
+        &["file"],
+        |_| opens_for_writing("/proc/sys/kernel/modprobe"),
+    ),
+    event(
+        "kernel.sysrq",
+        "commands to the kernel (SysRq)",
+        &["file"],
+        |_| opens_for_writing("/proc/sysrq-trigger"),
+    ),
+    event(
+        "kernel.messages",
+        "the kernel's messages, written",
+        &["file"],
+        |_| opens_for_writing("/dev/kmsg"),
+    ),
 ];
 
 fn opens(path: impl AsRef<Path>) -> io::Result<()> {

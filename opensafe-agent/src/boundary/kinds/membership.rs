@@ -26,17 +26,23 @@ pub(super) const ALL: &[Attempt] = &[
     cgroup("membership.root-cgroup", "into the root cgroup", |_| {
         fs::write(root()?.join("cgroup.procs"), "0")
     }),
-    cgroup("membership.new-cgroup", "into a new cgroup outside", |site| {
-        fs::create_dir(site.cgroup()?.join("new"))?;
-        fs::remove_dir(site.cgroup()?.join("new"))
-    }),
+    cgroup(
+        "membership.new-cgroup",
+        "into a new cgroup outside",
+        |site| {
+            fs::create_dir(site.cgroup()?.join("new"))?;
+            fs::remove_dir(site.cgroup()?.join("new"))
+        },
+    ),
     cgroup("membership.freeze", "freezing a cgroup outside", |site| {
         fs::write(site.cgroup()?.join("cgroup.freeze"), "0")
     }),
-    cgroup("membership.kill", "killing all in a cgroup outside", |site| {
-        fs::write(site.cgroup()?.join("cgroup.kill"), "1")
-    }),
-    Attempt::place(
+    cgroup(
+        "membership.kill",
+        "killing all in a cgroup outside",
+        |site| fs::write(site.cgroup()?.join("cgroup.kill"), "1"),
+    ),
+    Attempt::any(
         Membership,
         "membership.own-cgroup",
         "a secret, from a cgroup of its own",
@@ -68,8 +74,11 @@ pub(super) const ALL: &[Attempt] = &[
         "membership.background",
         "by a process left in the background",
         |site| {
-            let script = format!("(setsid '{}' {ATTEMPT}; cat '{}') & wait $!",
-                site.program().display(), site.secret().display());
+            let script = format!(
+                "(setsid '{}' {ATTEMPT}; cat '{}') & wait $!",
+                site.program().display(),
+                site.secret().display()
+            );
             command("sh", &["-c", &script])
         },
     )

@@ -25,25 +25,46 @@ const fn shared(name: &'static str, shows: &'static str, make: Make) -> Attempt 
 }
 
 pub(super) const ALL: &[Attempt] = &[
-    reads("mounts.bind", "a secret, by a bind mount of its own", |site| {
-        own_mounts()?;
-        bind(&site.path("secret"), &site.open("point"))?;
-        read(site.open("point/token"))
-    }),
+    reads(
+        "mounts.bind",
+        "a secret, by a bind mount of its own",
+        |site| {
+            own_mounts()?;
+            bind(&site.path("secret"), &site.open("point"))?;
+            read(site.open("point/token"))
+        },
+    ),
     reads("mounts.bind-file", "by a bind mount of the file", |site| {
         own_mounts()?;
         bind(&site.secret(), &site.open("file"))?;
         read(site.open("file"))
     }),
-    reads("mounts.bind-root", "by a bind mount of everything", |site| {
-        own_mounts()?;
-        bind(Path::new("/"), &site.open("point"))?;
-        read(format!("{}{}", site.open("point").display(), site.secret().display()))
-    }),
-    reads("mounts.detached", "in a mount that is nowhere (open_tree)", |site| {
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        read_all(openat(detached(&site.path("secret"))?, "token", flags, Mode::empty())?)
-    }),
+    reads(
+        "mounts.bind-root",
+        "by a bind mount of everything",
+        |site| {
+            own_mounts()?;
+            bind(Path::new("/"), &site.open("point"))?;
+            read(format!(
+                "{}{}",
+                site.open("point").display(),
+                site.secret().display()
+            ))
+        },
+    ),
+    reads(
+        "mounts.detached",
+        "in a mount that is nowhere (open_tree)",
+        |site| {
+            let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+            read_all(openat(
+                detached(&site.path("secret"))?,
+                "token",
+                flags,
+                Mode::empty(),
+            )?)
+        },
+    ),
     reads("mounts.attached", "by open_tree and move_mount", |site| {
         own_mounts()?;
         let tree = detached(&site.path("secret"))?;
@@ -51,23 +72,27 @@ pub(super) const ALL: &[Attempt] = &[
         move_mount(&tree, "", rustix::fs::CWD, site.open("point"), flags)?;
         read(site.open("point/token"))
     }),
-    reads("mounts.overlay", "by an overlay over its directory", |site| {
-        own_mounts()?;
-        let scratch = site.open("overlay");
-        tmpfs(&scratch)?;
-        for name in ["upper", "work", "merged"] {
-            fs::create_dir(scratch.join(name))?;
-        }
-        let data = format!(
-            "lowerdir={},upperdir={},workdir={}",
-            site.path("secret").display(),
-            scratch.join("upper").display(),
-            scratch.join("work").display()
-        );
-        let (kind, point) = (Some("overlay"), scratch.join("merged"));
-        mount(kind, &point, kind, MsFlags::empty(), Some(data.as_str()))?;
-        read(point.join("token"))
-    }),
+    reads(
+        "mounts.overlay",
+        "by an overlay over its directory",
+        |site| {
+            own_mounts()?;
+            let scratch = site.open("overlay");
+            tmpfs(&scratch)?;
+            for name in ["upper", "work", "merged"] {
+                fs::create_dir(scratch.join(name))?;
+            }
+            let data = format!(
+                "lowerdir={},upperdir={},workdir={}",
+                site.path("secret").display(),
+                scratch.join("upper").display(),
+                scratch.join("work").display()
+            );
+            let (kind, point) = (Some("overlay"), scratch.join("merged"));
+            mount(kind, &point, kind, MsFlags::empty(), Some(data.as_str()))?;
+            read(point.join("token"))
+        },
+    ),
     reads("mounts.pivot", "as the root (pivot_root)", |site| {
         own_mounts()?;
         bind(&site.path("secret"), &site.path("secret"))?;
@@ -79,23 +104,31 @@ pub(super) const ALL: &[Attempt] = &[
         chroot(&site.path("secret"))?;
         read("/token")
     }),
-    reads("mounts.user-namespace", "as root of a user namespace", |site| {
-        let (user, group) = (Uid::current(), Gid::current());
-        unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
-        fs::write("/proc/self/setgroups", "deny")?;
-        fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
-        fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
-        bind(&site.path("secret"), &site.open("point"))?;
-        read(site.open("point/token"))
-    }),
+    reads(
+        "mounts.user-namespace",
+        "as root of a user namespace",
+        |site| {
+            let (user, group) = (Uid::current(), Gid::current());
+            unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
+            fs::write("/proc/self/setgroups", "deny")?;
+            fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+            fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
+            bind(&site.path("secret"), &site.open("point"))?;
+            read(site.open("point/token"))
+        },
+    ),
     shared("mounts.shared", "mounting where others see it", |site| {
         tmpfs(&site.open("elsewhere"))?;
         Ok(umount2(&site.open("elsewhere"), MntFlags::MNT_DETACH)?)
     }),
-    shared("mounts.shared-bind", "a bind mount where others see it", |site| {
-        bind(&site.open("elsewhere"), &site.protected("directory"))?;
-        Ok(umount2(&site.protected("directory"), MntFlags::MNT_DETACH)?)
-    }),
+    shared(
+        "mounts.shared-bind",
+        "a bind mount where others see it",
+        |site| {
+            bind(&site.open("elsewhere"), &site.protected("point"))?;
+            Ok(umount2(&site.protected("point"), MntFlags::MNT_DETACH)?)
+        },
+    ),
     shared("mounts.propagation", "what spreads to others", |_| {
         let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         Ok(mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)?)

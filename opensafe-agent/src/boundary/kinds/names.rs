@@ -55,49 +55,69 @@ pub(super) const ALL: &[Attempt] = &[
         chdir(&site.path("secret"))?;
         read("/proc/self/cwd/token")
     }),
-    secret("names.o-path", "by an O_PATH descriptor, opened again", |site| {
-        let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .custom_flags(OFlag::O_PATH.bits())
-            .open(site.secret())?;
-        read(format!("/proc/self/fd/{}", file.as_raw_fd()))
-    }),
-    secret("names.openat", "by its directory's O_PATH descriptor", |site| {
-        let mut options = OpenOptions::new();
-        let directory = options
-            .read(true)
-            .custom_flags(OFlag::O_PATH.bits())
-            .open(site.path("secret"))?;
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        read_all(openat(&directory, "token", flags, Mode::empty())?)
-    }),
+    secret(
+        "names.o-path",
+        "by an O_PATH descriptor, opened again",
+        |site| {
+            let mut options = OpenOptions::new();
+            let file = options
+                .read(true)
+                .custom_flags(OFlag::O_PATH.bits())
+                .open(site.secret())?;
+            read(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        },
+    ),
+    secret(
+        "names.openat",
+        "by its directory's O_PATH descriptor",
+        |site| {
+            let mut options = OpenOptions::new();
+            let directory = options
+                .read(true)
+                .custom_flags(OFlag::O_PATH.bits())
+                .open(site.path("secret"))?;
+            let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+            read_all(openat(&directory, "token", flags, Mode::empty())?)
+        },
+    ),
     secret("names.list", "listing its directory", |site| {
         fs::read_dir(site.path("secret")).map(drop)
     }),
-    secret("names.hard-link", "by a hard link in the workspace", |site| {
-        fs::hard_link(site.secret(), site.open("hard-link"))?;
-        read(site.open("hard-link"))
-    }),
+    secret(
+        "names.hard-link",
+        "by a hard link in the workspace",
+        |site| {
+            fs::hard_link(site.secret(), site.open("hard-link"))?;
+            read(site.open("hard-link"))
+        },
+    ),
     secret("names.move-file", "after moving it away", |site| {
         let moved = site.movable("file/moved");
         fs::rename(site.movable("file/secret/token"), &moved)?;
         read(moved)
     }),
-    secret("names.move-directory", "after moving its directory away", |site| {
-        let moved = site.movable("directory/moved");
-        fs::rename(site.movable("directory/secret"), &moved)?;
-        read(moved.join("token"))
-    }),
-    secret("names.exchange", "after exchanging it (RENAME_EXCHANGE)", |site| {
-        let (one, other) = (
-            site.movable("exchange/secret/token"),
-            site.movable("exchange/other/token"),
-        );
-        let flags = RenameFlags::RENAME_EXCHANGE;
-        renameat2(AT_FDCWD, &one, AT_FDCWD, &other, flags)?;
-        read(other)
-    }),
+    secret(
+        "names.move-directory",
+        "after moving its directory away",
+        |site| {
+            let moved = site.movable("directory/moved");
+            fs::rename(site.movable("directory/secret"), &moved)?;
+            read(moved.join("token"))
+        },
+    ),
+    secret(
+        "names.exchange",
+        "after exchanging it (RENAME_EXCHANGE)",
+        |site| {
+            let (one, other) = (
+                site.movable("exchange/secret/token"),
+                site.movable("exchange/other/token"),
+            );
+            let flags = RenameFlags::RENAME_EXCHANGE;
+            renameat2(AT_FDCWD, &one, AT_FDCWD, &other, flags)?;
+            read(other)
+        },
+    ),
     Attempt::any(
         Names,
         "names.long-path",
@@ -121,9 +141,11 @@ pub(super) const ALL: &[Attempt] = &[
     secret("names.daemon", "by a daemon in its own session", |site| {
         as_daemon(site, "names.plain")
     }),
-    secret("names.watched", "by fanotify, when another opens it", |site| {
-        watched(&site.secret())
-    }),
+    secret(
+        "names.watched",
+        "by fanotify, when another opens it",
+        |site| watched(&site.secret()),
+    ),
     Attempt::event(
         Names,
         "names.received",
@@ -157,7 +179,10 @@ pub(super) const ALL: &[Attempt] = &[
     })
     .or_ends(&["status 1"]),
     secret("names.python", "by python3", |site| {
-        command("python3", &["-c", &format!("open({:?}).read()", site.secret())])
+        command(
+            "python3",
+            &["-c", &format!("open({:?}).read()", site.secret())],
+        )
     })
     .or_ends(&["status 1"]),
     Attempt {
@@ -205,7 +230,10 @@ fn watched(path: &Path) -> io::Result<()> {
     while start.elapsed() < Duration::from_secs(5) {
         match group.read_events() {
             Ok(events) => {
-                if let Some(file) = events.iter().find_map(|event| event.fd()) {
+                if let Some(file) = events
+                    .iter()
+                    .find_map(nix::sys::fanotify::FanotifyEvent::fd)
+                {
                     return read_all(file.try_clone_to_owned()?);
                 }
             }

@@ -42,9 +42,11 @@ pub(super) const ALL: &[Attempt] = &[
     peer("network.tcp", "a denied peer, by TCP", |site| {
         tcp(site, DENIED_ADDRESS.into())
     }),
-    peer("network.mapped", "by its IPv4-mapped IPv6 address", |site| {
-        tcp(site, DENIED_ADDRESS.to_ipv6_mapped().into())
-    }),
+    peer(
+        "network.mapped",
+        "by its IPv4-mapped IPv6 address",
+        |site| tcp(site, DENIED_ADDRESS.to_ipv6_mapped().into()),
+    ),
     peer("network.unspecified", "this host as 0.0.0.0", |site| {
         tcp(site, Ipv4Addr::UNSPECIFIED.into())
     }),
@@ -105,12 +107,18 @@ pub(super) const ALL: &[Attempt] = &[
     }),
     peer("network.unix-datagram", "a datagram to one", |site| {
         let socket = UnixDatagram::unbound()?;
-        socket.send_to(b"x", site.path("sockets/datagram")).map(drop)
+        socket
+            .send_to(b"x", site.path("sockets/datagram"))
+            .map(drop)
     }),
-    peer("network.unix-abstract", "a denied abstract Unix socket", |site| {
-        let name = UnixAddress::from_abstract_name(&site.abstract_name)?;
-        UnixStream::connect_addr(&name).map(drop)
-    }),
+    peer(
+        "network.unix-abstract",
+        "a denied abstract Unix socket",
+        |site| {
+            let name = UnixAddress::from_abstract_name(&site.abstract_name)?;
+            UnixStream::connect_addr(&name).map(drop)
+        },
+    ),
     Attempt::event(
         Network,
         "network.received",
@@ -118,24 +126,36 @@ pub(super) const ALL: &[Attempt] = &[
         &["connect", "file"],
         |site| File::from(received(site, "peer")?).write_all(b"x"),
     ),
-    Attempt::event(Network, "network.bind", "a denied local port", &["bind"], |site| {
-        TcpListener::bind((Ipv4Addr::LOCALHOST, site.closed_port)).map(drop)
-    }),
-    Attempt::event(Network, "network.bind-any", "the same on 0.0.0.0", &["bind"], |site| {
-        TcpListener::bind((Ipv4Addr::UNSPECIFIED, site.closed_port)).map(drop)
-    }),
+    Attempt::event(
+        Network,
+        "network.bind",
+        "a denied local port",
+        &["bind"],
+        |site| TcpListener::bind((Ipv4Addr::LOCALHOST, site.closed_port)).map(drop),
+    ),
+    Attempt::event(
+        Network,
+        "network.bind-any",
+        "the same on 0.0.0.0",
+        &["bind"],
+        |site| TcpListener::bind((Ipv4Addr::UNSPECIFIED, site.closed_port)).map(drop),
+    ),
     made("network.raw", "a raw socket", |_| {
         open(AddressFamily::Inet, SockType::Raw, Some(SockProtocol::Icmp)).map(drop)
     }),
     made("network.packet", "a packet socket", |_| {
         open(AddressFamily::Packet, SockType::Raw, None).map(drop)
     }),
-    made("network.vsock", "a socket to the machine's host (vsock)", |_| {
-        open(AddressFamily::Vsock, SockType::Stream, None).map(drop)
-    }),
-    made("network.alg", "a socket to the kernel's ciphers (AF_ALG)", |_| {
-        open(AddressFamily::Alg, SockType::SeqPacket, None).map(drop)
-    }),
+    made(
+        "network.vsock",
+        "a socket to the machine's host (vsock)",
+        |_| open(AddressFamily::Vsock, SockType::Stream, None).map(drop),
+    ),
+    made(
+        "network.alg",
+        "a socket to the kernel's ciphers (AF_ALG)",
+        |_| open(AddressFamily::Alg, SockType::SeqPacket, None).map(drop),
+    ),
     Attempt::event(
         Network,
         "network.systemd",

@@ -31,7 +31,8 @@ use super::{
 };
 
 const fn looks(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::event(Processes, name, shows, &["ptrace"], make)
+    // What a policy says about the files in /proc may come first.
+    Attempt::event(Processes, name, shows, &["ptrace", "file"], make)
 }
 
 const fn acts(name: &'static str, shows: &'static str, make: Make) -> Attempt {
@@ -39,28 +40,42 @@ const fn acts(name: &'static str, shows: &'static str, make: Make) -> Attempt {
 }
 
 pub(super) const ALL: &[Attempt] = &[
-    looks("processes.attach", "a process outside, by PTRACE_ATTACH", |site| {
-        attach(site.helper.process)
-    }),
+    looks(
+        "processes.attach",
+        "a process outside, by PTRACE_ATTACH",
+        |site| attach(site.helper.process),
+    ),
     looks("processes.seize", "by PTRACE_SEIZE", |site| {
         let options = ptrace::Options::empty();
         Ok(ptrace::seize(Pid::from_raw(site.helper.process), options)?)
     }),
-    looks("processes.vm-read", "its memory, by process_vm_readv", |site| {
-        let mut byte = [0];
-        let mut here = [IoSliceMut::new(&mut byte)];
-        process_vm_readv(Pid::from_raw(site.helper.process), &mut here, &there(site))?;
-        Ok(())
-    }),
-    looks("processes.vm-write", "its memory, by process_vm_writev", |site| {
-        let here = [IoSlice::new(b"k")];
-        process_vm_writev(Pid::from_raw(site.helper.process), &here, &there(site))?;
-        Ok(())
-    }),
-    looks("processes.mem-read", "its memory, by /proc/PID/mem", |site| {
-        let memory = File::open(format!("/proc/{}/mem", site.helper.process))?;
-        memory.read_exact_at(&mut [0], address(site)?)
-    }),
+    looks(
+        "processes.vm-read",
+        "its memory, by process_vm_readv",
+        |site| {
+            let mut byte = [0];
+            let mut here = [IoSliceMut::new(&mut byte)];
+            process_vm_readv(Pid::from_raw(site.helper.process), &mut here, &there(site))?;
+            Ok(())
+        },
+    ),
+    looks(
+        "processes.vm-write",
+        "its memory, by process_vm_writev",
+        |site| {
+            let here = [IoSlice::new(b"k")];
+            process_vm_writev(Pid::from_raw(site.helper.process), &here, &there(site))?;
+            Ok(())
+        },
+    ),
+    looks(
+        "processes.mem-read",
+        "its memory, by /proc/PID/mem",
+        |site| {
+            let memory = File::open(format!("/proc/{}/mem", site.helper.process))?;
+            memory.read_exact_at(&mut [0], address(site)?)
+        },
+    ),
     looks("processes.mem-write", "the same, written", |site| {
         let memory = OpenOptions::new()
             .write(true)
@@ -90,9 +105,11 @@ pub(super) const ALL: &[Attempt] = &[
     acts("processes.kill", "ending it (SIGKILL)", |site| {
         signal(site.victim(1)?.process, Signal::SIGKILL)
     }),
-    acts("processes.pidfd", "ending it by a pidfd (SIGTERM)", |site| {
-        signal_by_descriptor(site.victim(2)?.process, rustix::process::Signal::TERM)
-    }),
+    acts(
+        "processes.pidfd",
+        "ending it by a pidfd (SIGTERM)",
+        |site| signal_by_descriptor(site.victim(2)?.process, rustix::process::Signal::TERM),
+    ),
     acts("processes.limits", "its limits (prlimit)", |site| {
         limit(site.helper.process)
     }),
@@ -124,10 +141,7 @@ pub(super) fn signal(process: i32, signal: Signal) -> io::Result<()> {
     Ok(kill(Pid::from_raw(process), signal)?)
 }
 
-pub(super) fn signal_by_descriptor(
-    to: i32,
-    signal: rustix::process::Signal,
-) -> io::Result<()> {
+pub(super) fn signal_by_descriptor(to: i32, signal: rustix::process::Signal) -> io::Result<()> {
     let to = pidfd_open(process(to)?, PidfdFlags::empty())?;
     Ok(pidfd_send_signal(&to, signal)?)
 }
@@ -144,7 +158,11 @@ pub(super) fn limit(whose: i32) -> io::Result<()> {
 
 fn steal(from: &Outside) -> io::Result<()> {
     let there = pidfd_open(process(from.process)?, PidfdFlags::empty())?;
-    read_all(pidfd_getfd(&there, from.descriptor, PidfdGetfdFlags::empty())?)
+    read_all(pidfd_getfd(
+        &there,
+        from.descriptor,
+        PidfdGetfdFlags::empty(),
+    )?)
 }
 
 fn process(id: i32) -> io::Result<rustix::process::Pid> {

@@ -54,7 +54,10 @@ fn all_kinds_of_ends() -> Report {
             allowed,
             tried("not stopped at all", Outcome::GotThrough),
             tried("odd", Outcome::Odd),
-            tried("left out", Outcome::NotTried("what it takes is not here".to_owned())),
+            tried(
+                "left out",
+                Outcome::NotTried("what it takes is not here".to_owned()),
+            ),
         ],
         vec![
             worked("good", Some(true)),
@@ -73,7 +76,10 @@ fn shown(report: &Report, width: Option<usize>) -> String {
 #[test]
 fn every_end_is_told_in_words_that_fit_a_terminal() {
     let text = shown(&all_kinds_of_ends(), Some(80));
-    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
     insta::assert_snapshot!(text);
 }
 
@@ -81,7 +87,9 @@ fn every_end_is_told_in_words_that_fit_a_terminal() {
 fn the_policy_that_was_given_is_named() {
     let mut report = report(vec![tried("stopped", Outcome::Stopped)], Vec::new());
     report.given = vec!["coding-agent".to_owned(), "./more".to_owned()];
-    assert!(shown(&report, None).starts_with("tested: coding-agent and ./more, on kernel 6.12.0\n"));
+    assert!(
+        shown(&report, None).starts_with("tested: coding-agent and ./more, on kernel 6.12.0\n")
+    );
 }
 
 #[test]
@@ -89,7 +97,13 @@ fn one_that_is_not_on_record_is_enough_not_to_hold() {
     let stopped = || tried("stopped", Outcome::Stopped);
     let left_out = || tried("x", Outcome::NotTried("no".to_owned()));
     assert!(report(vec![stopped(), left_out()], vec![worked("x", Some(true))]).holds());
-    assert!(!report(vec![stopped(), tried("x", Outcome::NotRecorded)], Vec::new()).holds());
+    assert!(
+        !report(
+            vec![stopped(), tried("x", Outcome::NotRecorded)],
+            Vec::new()
+        )
+        .holds()
+    );
     assert!(!report(vec![stopped(), tried("x", Outcome::Allowed)], Vec::new()).holds());
     assert!(!report(vec![stopped()], vec![worked("x", Some(false))]).holds());
 }

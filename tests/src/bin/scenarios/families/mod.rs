@@ -1,5 +1,6 @@
 //! The scenarios, by what they are about.
 
+mod boundary;
 mod commands;
 mod escapes;
 mod files;
@@ -25,6 +26,7 @@ pub(crate) fn all() -> Vec<&'static Scenario> {
         terminal::SCENARIOS,
         refusals::SCENARIOS,
         commands::SCENARIOS,
+        boundary::SCENARIOS,
     ]
     .into_iter()
     .chain(escapes::all())

@@ -23,4 +23,6 @@ pub mod run;
 pub mod sandbox;
 pub mod sink;
 pub mod tables;
+#[cfg(test)]
+mod threat_model;
 pub mod view;

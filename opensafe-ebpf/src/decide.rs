@@ -148,10 +148,16 @@ pub fn at_socket(actor: &Actor, family: u32, socket_type: u32) -> Decision {
     }
 }
 
-/// May the actor bind a socket to a local `address` (IPv4 mapped)?
+/// May the actor bind a socket to a local `address` (IPv4 mapped)? Every address of IPv6 is every one of IPv4
+/// too, unless the socket says otherwise.
 #[inline(always)]
 pub fn at_local_address(actor: &Actor, address: [u8; 16], transport: u16, port: u16) -> Decision {
-    let verdict = one_address(actor, address, transport | transport::BIND, port);
+    const EVERY_V4: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0];
+    let how = transport | transport::BIND;
+    let mut verdict = one_address(actor, address, how, port);
+    if matches!(unspecified(&address), Some(IpFamily::V6)) {
+        verdict = stricter(verdict, one_address(actor, EVERY_V4, how, port));
+    }
     Decision {
         verdict,
         nameless: false,

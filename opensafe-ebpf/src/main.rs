@@ -137,6 +137,8 @@ lsm_programs! {
     socket_bind("socket_bind") = socket::bind;
     /// listen(2).
     socket_listen("socket_listen") = socket::listen;
+    /// setsockopt(2).
+    socket_setsockopt("socket_setsockopt") = net::option;
     /// Several SCTP addresses at once.
     sctp_bind_connect("sctp_bind_connect") = net::sctp;
     /// connect(2).

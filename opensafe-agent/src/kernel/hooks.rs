@@ -119,6 +119,7 @@ hooks! {
     socket_create Lsm "socket_create" Connect "sockets of families that no rule can speak about are made unchecked";
     socket_bind Lsm "socket_bind" Connect "bind(2) is unchecked";
     socket_listen Lsm "socket_listen" Connect "listen(2) without bind(2) is unchecked";
+    socket_setsockopt Lsm "socket_setsockopt" Connect "packets take a route of the sandbox's choice (IP_OPTIONS)";
     sctp_bind_connect Lsm "sctp_bind_connect" Connect "SCTP associations by several addresses are unchecked";
     socket_connect Lsm "socket_connect" Connect "connect(2) is unchecked";
     socket_sendmsg Lsm "socket_sendmsg" Connect "unconnected sends and TCP fast open are unchecked";

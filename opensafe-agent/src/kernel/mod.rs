@@ -13,19 +13,19 @@ mod hooks;
 mod install;
 pub mod knock;
 mod messages;
+mod programs;
 mod reader;
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
     os::{fd::AsFd, unix::fs::MetadataExt as _},
 };
 
 use aya::{
-    Btf, Ebpf, EbpfError, EbpfLoader, VerifierLogLevel,
+    Btf, Ebpf, EbpfError, EbpfLoader,
     maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
-    programs::{CgroupAttachMode, CgroupSockAddr, Iter, Lsm, ProgramError, RawTracePoint},
+    programs::Iter,
 };
 use opensafe_common::{
     counter::Counter,
@@ -41,6 +41,7 @@ pub use reader::Events;
 
 use install::Regions;
 use messages::Messages;
+use programs::States;
 
 use crate::{
     event::{Generation, Pid},
@@ -122,7 +123,7 @@ pub enum State {
 pub struct Kernel {
     ebpf: Ebpf,
     messages: Option<Messages>,
-    states: BTreeMap<&'static str, State>,
+    states: States,
     regions: Regions,
     rename_lock_known: bool,
     /// When it was loaded, in seconds since 1970.
@@ -136,11 +137,21 @@ impl Kernel {
             return Err(KernelError::NoObject);
         }
         let vmlinux = btf::Btf::vmlinux()?;
+        let rename_lock = rename_lock();
+        let kernel = Self::load_with(sizes, &vmlinux, rename_lock)?;
+        if rename_lock != 0 && !kernel.has(FORGETTING_HOOK) {
+            // A state that nobody forgets when its directory goes would be another's.
+            return Self::load_with(sizes, &vmlinux, 0);
+        }
+        Ok(kernel)
+    }
+
+    fn load_with(sizes: &Sizes, vmlinux: &btf::Btf, rename_lock: u64) -> Result<Self, KernelError> {
         let offsets = vmlinux.offsets()?;
         let cpus = u32::try_from(aya::util::nr_cpus().map_or(1, |cpus| cpus)).unwrap_or(1);
         let scratch_slots = (cpus * SCRATCH_SLOTS_A_CPU).max(16);
         let host = Host {
-            rename_lock: rename_lock(),
+            rename_lock,
             scratch_slots,
             setattr_dentry: vmlinux.setattr_dentry(),
         };
@@ -150,7 +161,7 @@ impl Kernel {
             .map_err(|error| KernelError::Object(Box::new(EbpfError::BtfError(error))))?;
         let mut ebpf = EbpfLoader::new()
             .btf(Some(&btf))
-            .verifier_log_level(verifier_log_level())
+            .verifier_log_level(programs::verifier_log_level())
             .override_global("OFFSETS", offsets.as_bytes(), true)
             .override_global("HOST", host.as_bytes(), true)
             .map_max_entries("EVENTS", sizes.ring_bytes)
@@ -158,21 +169,11 @@ impl Kernel {
             .map_max_entries("SCRATCH", scratch_slots)
             .load(OBJECT)
             .map_err(|error| KernelError::Object(Box::new(error)))?;
-        let mut states = BTreeMap::new();
-        let in_effect = listed() != Some(false);
-        for hook in HOOKS {
-            // What stands in for the LSM's hooks is loaded where they are missing, or to find out.
-            let stand_in = hook.attach == Attach::Cgroup;
-            if stand_in && !sizes.stand_ins && in_effect && is_loaded(&states, MAIN_HOOK) {
-                continue;
-            }
-            let not_there = hook.since.is_some() && !vmlinux.has_hook(hook.target);
-            let state = if not_there {
-                State::NotThere
-            } else {
-                load_program(&mut ebpf, hook, &btf)
-            };
-            states.insert(hook.program, state);
+        let stands_in = |hook: &Hook| hook.attach == Attach::Cgroup;
+        let mut states = programs::load(&mut ebpf, vmlinux, &btf, |hook| !stands_in(hook));
+        // What stands in for the LSM's hooks is loaded where they are missing, or to find out.
+        if sizes.stand_ins || listed() == Some(false) || !is_loaded(&states, MAIN_HOOK) {
+            states.append(&mut programs::load(&mut ebpf, vmlinux, &btf, stands_in));
         }
         let messages = Messages::of(&mut ebpf);
         Ok(Self {
@@ -180,7 +181,7 @@ impl Kernel {
             messages,
             states,
             regions,
-            rename_lock_known: host.rename_lock != 0,
+            rename_lock_known: rename_lock != 0,
             started_s: now_s(),
         })
     }
@@ -249,7 +250,7 @@ impl Kernel {
                 Attach::Iterator => false,
             };
             if wanted && self.has(hook.program) {
-                attach_program(&mut self.ebpf, hook, cgroup).map_err(|reason| {
+                programs::attach(&mut self.ebpf, hook, cgroup).map_err(|reason| {
                     KernelError::Attach {
                         hook: hook.target,
                         reason,
@@ -313,7 +314,7 @@ impl Kernel {
         });
         let mut told = Vec::new();
         attached
-            .map_err(|error| io::Error::other(describe(&error)))?
+            .map_err(|error| io::Error::other(programs::describe(&error)))?
             .into_file()
             .map_err(io::Error::other)?
             .read_to_end(&mut told)?;
@@ -340,97 +341,23 @@ impl Kernel {
     /// Whether directory states can be cached on this host.
     #[must_use]
     pub fn caches_directories(&self) -> bool {
-        self.rename_lock_known && self.has("inode_free_security")
+        self.rename_lock_known
     }
 }
 
-fn is_loaded(states: &BTreeMap<&'static str, State>, program: &str) -> bool {
+fn is_loaded(states: &States, program: &str) -> bool {
     matches!(states.get(program), Some(State::Loaded))
 }
 
 /// Without this one there is no use in the LSM's others.
 const MAIN_HOOK: &str = "file_open";
+/// Without this one, states of directories cannot be kept.
+const FORGETTING_HOOK: &str = "inode_free_security";
 /// The one sandbox of this kernel object.
 const SANDBOX: u32 = 0;
 /// Scratch slots for each CPU: a task can be preempted while it holds one.
 const SCRATCH_SLOTS_A_CPU: u32 = 4;
 const _: () = assert!(MAX_CGROUPS >= 1024);
-
-fn load_program(ebpf: &mut Ebpf, hook: &Hook, btf: &Btf) -> State {
-    let Some(program) = ebpf.program_mut(hook.program) else {
-        return State::Refused("not in the kernel object".to_owned());
-    };
-    let loaded = match hook.attach {
-        Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.load(hook.target, btf)),
-        Attach::RawTracepoint => {
-            <&mut RawTracePoint>::try_from(program).and_then(RawTracePoint::load)
-        }
-        Attach::Iterator => {
-            <&mut Iter>::try_from(program).and_then(|iterator| iterator.load(hook.target, btf))
-        }
-        Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(CgroupSockAddr::load),
-    };
-    match loaded {
-        Ok(()) => State::Loaded,
-        Err(error) => State::Refused(describe(&error)),
-    }
-}
-
-// A link of its own adds itself to what others attached there; aya's modes are for kernels without links.
-fn attach_program(ebpf: &mut Ebpf, hook: &Hook, cgroup: &impl AsFd) -> Result<(), String> {
-    let program = ebpf
-        .program_mut(hook.program)
-        .ok_or("not in the kernel object")?;
-    let attached = match hook.attach {
-        Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.attach().map(drop)),
-        Attach::RawTracepoint => <&mut RawTracePoint>::try_from(program)
-            .and_then(|tracepoint| tracepoint.attach(hook.target).map(drop)),
-        Attach::Iterator => <&mut Iter>::try_from(program).and_then(|iter| iter.attach().map(drop)),
-        Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(|hook| {
-            hook.attach(cgroup.as_fd(), CgroupAttachMode::Single)
-                .map(drop)
-        }),
-    };
-    attached.map_err(|error| describe(&error))
-}
-
-/// The kernel's words: the errno, and in a developer's run the verifier's last lines.
-fn describe(error: &ProgramError) -> String {
-    match error {
-        ProgramError::LoadError {
-            io_error,
-            verifier_log,
-        } => {
-            let errno = io_error.raw_os_error().map_or_else(
-                || io_error.to_string(),
-                |raw| nix::errno::Errno::from_raw(raw).to_string(),
-            );
-            let log = verifier_log.to_string();
-            let log = log.trim();
-            if log.is_empty() || std::env::var_os(VERIFIER_LOG).is_none() {
-                format!("BPF_PROG_LOAD: {errno}")
-            } else {
-                format!("BPF_PROG_LOAD: {errno}\n{log}")
-            }
-        }
-        other => {
-            // aya's own words leave the errno to the source.
-            let cause = std::error::Error::source(other).map(|source| format!(": {source}"));
-            format!("{other}{}", cause.unwrap_or_default())
-        }
-    }
-}
-
-/// Set it to have the verifier's words in errors.
-const VERIFIER_LOG: &str = "OPENSAFE_VERIFIER_LOG";
-
-fn verifier_log_level() -> VerifierLogLevel {
-    if std::env::var_os(VERIFIER_LOG).is_some() {
-        VerifierLogLevel::default()
-    } else {
-        VerifierLogLevel::DISABLE
-    }
-}
 
 /// Address of the kernel's `rename_lock`, or 0 where the kernel does not tell. The list has a hundred
 /// thousand lines and this is far down, so it is read in pieces and only as far as needed.

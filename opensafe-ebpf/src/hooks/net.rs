@@ -313,6 +313,18 @@ pub fn receive(actor: &Actor, socket: Socket) -> i32 {
     peer.gate(actor)
 }
 
+/// `socket_setsockopt(socket, level, option)`: a route that packets take before they reach the peer that was
+/// decided. Who is on it is not told apart.
+#[inline(always)]
+pub fn option(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // include/uapi/linux/in.h: SOL_IP, IP_OPTIONS; in6.h: SOL_IPV6, IPV6_2292PKTOPTIONS, IPV6_RTHDR.
+    match (ctx.arg::<u32>(1), ctx.arg::<u32>(2)) {
+        (0, 4) => to_unknown(actor, AF_INET, ConnectBody::CONNECT),
+        (41, 6 | 57) => to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
+        _ => 0,
+    }
+}
+
 /// `sctp_bind_connect(sock, option, addresses, length)`: several addresses at once, which are not told apart.
 #[inline(always)]
 pub fn sctp(actor: &Actor, ctx: &LsmContext) -> i32 {

@@ -210,7 +210,7 @@ fn what_an_interpreter_is_given_is_on_record() -> Result<Outcome> {
         script(path, "exit 0")?;
     }
     let policy = Policy::open().rule(deny("scripts").file(&closed_script));
-    let mut batch = Batch::new(&policy)?.shape("apart");
+    let mut batch = Batch::new(&policy)?;
     let run = |path: &Path| -> Attempt { attempt("command", &[Path::new("sh"), path]) };
     batch.allowed(
         run(&open_script),

@@ -14,6 +14,7 @@ use std::{
 use nix::{errno::Errno, sys::prctl::set_name};
 
 use super::{ATTEMPT, attempt::Make, honest, kinds, outside, site::Site};
+use crate::sandbox::signals::Signals;
 
 /// An attempt takes no longer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -90,6 +91,8 @@ fn all(arguments: &[OsString]) -> io::Result<()> {
     let [file, results, names @ ..] = arguments else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
+    // Who started it may have them blocked, to be able to clear up.
+    Signals::unblock()?;
     let site = Site::read(Path::new(file))?;
     let mut results = File::create(results)?;
     let progress = site.progress && io::stderr().is_terminal();

@@ -38,6 +38,7 @@ use crate::{
     sandbox::{
         error::RunError,
         run::{Request, run as run_sandbox},
+        signals::Signals,
     },
     sink::{Show, record::read::ReadError},
 };
@@ -75,8 +76,8 @@ pub enum TestError {
     Run(#[from] RunError),
     #[error(transparent)]
     Record(#[from] ReadError),
-    #[error("it was interrupted before all was tried")]
-    Interrupted,
+    #[error("the sandbox ended after {made} of {of} attempts")]
+    Ended { made: usize, of: usize },
 }
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> TestError {
@@ -106,6 +107,8 @@ pub fn test(test: &Wanted) -> Result<Report, TestError> {
     if !Uid::effective().is_root() {
         return Err(TestError::NotRoot);
     }
+    // From here on no signal ends us between a step and its undoing.
+    let _signals = Signals::block().map_err(|errno| system("take signals")(errno.into()))?;
     own_mounts().map_err(system("get mounts of its own"))?;
     let program = env::current_exe().map_err(system("find its own program"))?;
     let attempts = wanted(&test.only);
@@ -127,7 +130,10 @@ pub fn test(test: &Wanted) -> Result<Report, TestError> {
     let made = Made::new(&program, test.progress).map_err(system("make throwaway files"))?;
     let ends = in_the_sandbox(test, &made, &tried)?;
     if ends.len() < tried.len() {
-        return Err(TestError::Interrupted);
+        return Err(TestError::Ended {
+            made: ends.len(),
+            of: tried.len(),
+        });
     }
     judge::Judge {
         site: &made.site,

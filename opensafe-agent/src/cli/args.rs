@@ -332,11 +332,11 @@ pub struct BoundaryTestArgs {
     pub policy: Vec<PathBuf>,
 
     /// Only these kinds of attempts
-    #[arg(short, long, value_name = "KIND", value_delimiter = ',', num_args = 1..)]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', num_args = 1..)]
     pub only: Vec<Kind>,
 
     /// List the attempts, and make none
-    #[arg(short, long)]
+    #[arg(long)]
     pub list: bool,
 
     /// Print one JSON object

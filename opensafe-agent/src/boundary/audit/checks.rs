@@ -103,7 +103,7 @@ fn policy(facts: &Facts) -> Vec<Finding> {
                 severity,
                 format!("{name} is allowed"),
                 "it reaches what is outside the sandbox, or the kernel",
-                format!("leave the default for {name} as it is, which is deny, or set it"),
+                format!("set the default for {name} to deny, and let no rule allow it"),
             ));
         }
     }

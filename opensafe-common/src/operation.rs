@@ -117,10 +117,15 @@ pub enum How {
     SignalByFile = 19,
     MakeDevice = 20,
     OpenDevice = 21,
+    Remount = 22,
+    /// Setting the clock.
+    Clock = 23,
+    /// Writing a file that /proc has of a process.
+    ProcessFile = 24,
 }
 
 impl How {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 24] = [
         Self::Mount,
         Self::MoveMount,
         Self::Unmount,
@@ -142,6 +147,9 @@ impl How {
         Self::SignalByFile,
         Self::MakeDevice,
         Self::OpenDevice,
+        Self::Remount,
+        Self::Clock,
+        Self::ProcessFile,
     ];
 
     /// The way of a number that came from the kernel.

@@ -191,7 +191,7 @@ pub fn at_mapping(actor: &Actor, dentry: Dentry) -> (Decision, Access) {
         actor.policy.nameless
     };
     let fixed = word.or_else(fallback).deny & changes.0 == changes.0;
-    if dentry.is_library() && (fixed || is_from_before(actor, dentry)) {
+    if dentry.is_library() && (fixed || named && is_from_before(actor, dentry)) {
         return (decision(Verdict::Allow), Access::MAP_EXEC);
     }
     (decision(default), Access::EXEC)
@@ -200,6 +200,15 @@ pub fn at_mapping(actor: &Actor, dentry: Dentry) -> (Decision, Access) {
 /// Whether a file has stayed as it was since before the actor's sandbox was started.
 #[inline(always)]
 fn is_from_before(actor: &Actor, dentry: Dentry) -> bool {
+    // linux/magic.h. Of its files a process says how old they are.
+    const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+    match dentry
+        .superblock()
+        .and_then(|superblock| superblock.magic())
+    {
+        Some(FUSE_SUPER_MAGIC) | None => return false,
+        Some(_) => {}
+    }
     let changed = dentry.inode().and_then(|inode| inode.changed_s());
     match (changed, SANDBOXES.get(actor.sandbox)) {
         (Some(changed), Some(sandbox)) => changed < u64::from(sandbox.started_s),

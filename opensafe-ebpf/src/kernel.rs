@@ -117,14 +117,57 @@ kernel_types! {
         protocol: u16 = sock_protocol,
         local_port: u16 = sock_num,
         peer_port: u16 = sock_dport,
-        peer_v4: [u8; 4] = sock_daddr,
-        peer_v6: [u64; 2] = sock_v6_daddr,
+        peer_v4: u32 = sock_daddr,
+        peer_v6_high: u64 = sock_v6_daddr,
         unix_address: UnixAddress = unix_sock_addr,
+        unix_peer: Sock = unix_sock_peer,
         unix_dentry: Dentry = unix_sock_path_dentry,
     }
     /// `struct unix_address`.
     UnixAddress {
         len: u32 = unix_address_len,
+    }
+}
+
+impl Sock {
+    /// The low half of the peer's IPv6 address, in the network's order.
+    #[inline(always)]
+    pub fn peer_v6_low(self) -> Option<u64> {
+        read(self.0 + u64::from(constant!(OFFSETS.sock_v6_daddr)) + 8)
+    }
+}
+
+impl Mount {
+    /// The mount around it, on which it is mounted: the `struct vfsmount` is a member of a `struct mount`.
+    #[inline(always)]
+    pub fn around(self) -> Option<Self> {
+        let at = u64::from(constant!(OFFSETS.mount_mnt));
+        let whole = self.0.wrapping_sub(at);
+        let parent: u64 = read(whole + u64::from(constant!(OFFSETS.mount_parent)))?;
+        Some(Self(parent + at))
+    }
+}
+
+impl Inode {
+    /// The process that an inode of procfs is about; `None` if it is about none.
+    #[inline(always)]
+    pub fn process(self) -> Option<Task> {
+        // `struct proc_inode` has the inode as a member, and the `struct pid`, whose list of tasks begins with the
+        // one that has that id as its own.
+        let whole = self
+            .0
+            .wrapping_sub(u64::from(constant!(OFFSETS.proc_inode_vfs_inode)));
+        let pid: u64 = read(whole + u64::from(constant!(OFFSETS.proc_inode_pid)))?;
+        if pid == 0 {
+            return None;
+        }
+        let first: u64 = read(pid + u64::from(constant!(OFFSETS.pid_tasks)))?;
+        if first == 0 {
+            return None;
+        }
+        Some(Task(
+            first.wrapping_sub(u64::from(constant!(OFFSETS.task_pid_links))),
+        ))
     }
 }
 

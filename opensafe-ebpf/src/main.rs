@@ -93,6 +93,8 @@ lsm_programs! {
     sb_kern_mount("sb_kern_mount") = guard::new_superblock;
     /// mount(2).
     sb_mount("sb_mount") = guard::mount;
+    /// Other options for a superblock.
+    sb_remount("sb_remount") = guard::remount;
     /// move_mount(2).
     move_mount("move_mount") = guard::move_mount;
     /// umount(2).
@@ -131,6 +133,8 @@ lsm_programs! {
     key_permission("key_permission") = guard::use_key;
     /// What kernel lockdown is about.
     locked_down("locked_down") = guard::locked_down;
+    /// settimeofday(2), clock_settime(2).
+    settime("settime") = guard::clock;
     /// socket(2).
     socket_create("socket_create") = socket::create;
     /// bind(2).

@@ -55,18 +55,34 @@ pub fn abstract_word(policy_index: u32, name: u64, len: u32) -> Option<Word> {
     unpack(abstract_name_word(policy_index, name, len))
 }
 
-/// Whether at every path below a directory the same is denied for it at `old` as at `new`. Not if that
-/// could not be found out for one of them.
+/// Whether at every path below a directory the same is denied for it at `old` as at `new`; `None` if that
+/// could not be found out.
 #[inline(always)]
-pub fn same_below(policy_index: u32, old: Dentry, new: Dentry) -> bool {
-    below(policy_index, old.0, WHOLE_NAME) == below(policy_index, new.0, WHOLE_NAME)
+pub fn same_below(policy_index: u32, old: Dentry, new: Dentry) -> Option<bool> {
+    equal(
+        below(policy_index, old.0, WHOLE_NAME),
+        below(policy_index, new.0, WHOLE_NAME),
+    )
 }
 
 /// Whether something else is denied below this name than below any other in its directory: what rules
-/// protect lies there, or would.
+/// protect lies there, or would; `None` if that could not be found out.
 #[inline(always)]
-pub fn is_special(policy_index: u32, dentry: Dentry) -> bool {
-    below(policy_index, dentry.0, WHOLE_NAME) != below(policy_index, dentry.0, SOME_OTHER_NAME)
+pub fn is_special(policy_index: u32, dentry: Dentry) -> Option<bool> {
+    let plain = equal(
+        below(policy_index, dentry.0, WHOLE_NAME),
+        below(policy_index, dentry.0, SOME_OTHER_NAME),
+    );
+    plain.map(|plain| !plain)
+}
+
+#[inline(always)]
+fn equal(one: u64, other: u64) -> Option<bool> {
+    if one == NO_WORD || other == NO_WORD {
+        None
+    } else {
+        Some(one == other)
+    }
 }
 
 /// Whether the policy's tables know the superblock that `dentry` lies on.

@@ -29,6 +29,9 @@ pub(super) fn words(how: How, number: u32) -> String {
         How::CgroupFile => "control file",
         How::MakeDevice => "make node",
         How::OpenDevice => "open",
+        How::Remount => "remount",
+        How::Clock => "clock",
+        How::ProcessFile => "write /proc file",
     };
     known.to_owned()
 }

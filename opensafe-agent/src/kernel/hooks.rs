@@ -97,6 +97,7 @@ hooks! {
     file_mprotect Lsm "file_mprotect" Exec "mapped files become code unchecked";
     sb_kern_mount Lsm "sb_kern_mount" File "an overlay of the sandbox's own shows it any file";
     sb_mount Lsm "sb_mount" Operation "mounts that others share are changed unchecked";
+    sb_remount Lsm "sb_remount" Operation "superblocks that others use are remounted unchecked";
     move_mount Lsm "move_mount" Operation "mounts are attached unchecked";
     sb_umount Lsm "sb_umount" Operation "mounts are taken away unchecked";
     sb_pivotroot Lsm "sb_pivotroot" Operation "the root that others share can be changed";
@@ -116,6 +117,7 @@ hooks! {
     key_alloc Lsm "key_alloc" Operation "keys are made unchecked";
     key_permission Lsm "key_permission" Operation "keys are used unchecked";
     locked_down Lsm "locked_down" Operation "the kernel's memory and trace files are open to root inside";
+    settime Lsm "settime" Operation "the clock is set unchecked";
     socket_create Lsm "socket_create" Connect "sockets of families that no rule can speak about are made unchecked";
     socket_bind Lsm "socket_bind" Connect "bind(2) is unchecked";
     socket_listen Lsm "socket_listen" Connect "listen(2) without bind(2) is unchecked";

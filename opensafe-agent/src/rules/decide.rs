@@ -7,7 +7,7 @@
 //! All rules are looked at each time, cheapest test first; a thousand of them cost some tens of
 //! microseconds.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use opensafe_common::operation::Operation;
 use opensafe_common::tables::{FAMILIES, socket_class};
@@ -90,6 +90,21 @@ impl RuleSet {
     /// What holds for binding a socket to a local address; its parts as for [`Self::decide_peer`].
     #[must_use]
     pub fn decide_bind(&self, address: Ipv6Addr, transport: u16, port: u16) -> Decided<'_> {
+        let own = self.decide_bind_to(address, transport, port);
+        if !address.is_unspecified() {
+            return own;
+        }
+        // Every address of IPv6 is every one of IPv4 too, unless the socket says otherwise.
+        let every = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped();
+        let mapped = self.decide_bind_to(every, transport, port);
+        if mapped.verdict > own.verdict {
+            mapped
+        } else {
+            own
+        }
+    }
+
+    fn decide_bind_to(&self, address: Ipv6Addr, transport: u16, port: u16) -> Decided<'_> {
         self.by_rules(self.defaults.bind, |subject| {
             let Subject::Bind {
                 addresses,

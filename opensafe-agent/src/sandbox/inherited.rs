@@ -12,6 +12,7 @@ use std::{
 };
 
 use opensafe_common::{
+    operation::Operation,
     tables::transport,
     verdict::{Access, Verdict},
 };
@@ -72,6 +73,19 @@ fn judged(descriptor: RawFd, rules: &RuleSet, enforced: bool) -> Option<Action> 
     let link = fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
     let name = link.into_os_string().into_vec();
     let requested = format!("descriptor {descriptor}").into_bytes();
+    if name.starts_with(b"/")
+        && let Some((operation, how)) = beyond_the_file(descriptor, flags & 3 != 0)
+        && let decided = rules.decide_operation(operation)
+        && decided.verdict == Verdict::Deny
+    {
+        return Some(Action::Operation {
+            ruling: ruling(&decided, rules, operation.name(), enforced),
+            operation,
+            how: how.to_owned(),
+            target: None,
+            path: Some(name),
+        });
+    }
     if name.starts_with(b"/") {
         let path = name.strip_suffix(b" (deleted)").unwrap_or(&name);
         let access = match flags & 3 {
@@ -107,7 +121,9 @@ fn judged(descriptor: RawFd, rules: &RuleSet, enforced: bool) -> Option<Action> 
     }
     let inode = name.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
     let inode: u64 = std::str::from_utf8(inode).ok()?.parse().ok()?;
-    let (number, transport, peer) = peer_of(inode)?;
+    let Some((number, transport, peer)) = peer_of(inode) else {
+        return of_no_known_peer(inode, rules, enforced);
+    };
     let address = match peer.ip() {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
@@ -118,6 +134,48 @@ fn judged(descriptor: RawFd, rules: &RuleSet, enforced: bool) -> Option<Action> 
         peer: Peer::Ip(address.to_canonical(), peer.port()),
         transport: transport.to_owned(),
         by_send: false,
+    })
+}
+
+/// What using an open file may mean beyond the file; the kernel programs ask the same of one that is opened.
+fn beyond_the_file(descriptor: RawFd, writes: bool) -> Option<(Operation, &'static str)> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let path = format!("/proc/self/fd/{descriptor}");
+    if fs::metadata(&path).ok()?.file_type().is_block_device() {
+        return Some((Operation::Device, "open"));
+    }
+    let kind = nix::sys::statfs::statfs(path.as_str())
+        .ok()?
+        .filesystem_type();
+    let cgroups = [
+        nix::sys::statfs::CGROUP2_SUPER_MAGIC,
+        nix::sys::statfs::CGROUP_SUPER_MAGIC,
+    ];
+    (writes && cgroups.contains(&kind)).then_some((Operation::Cgroup, "control file"))
+}
+
+/// A socket whose peer, if it has one, is not known: those of families of which no rule tells the peers apart.
+fn of_no_known_peer(inode: u64, rules: &RuleSet, enforced: bool) -> Option<Action> {
+    let listed = |table: &str| {
+        let column = if table == "unix" { 6 } else { 9 };
+        fs::read_to_string(format!("/proc/net/{table}")).is_ok_and(|text| {
+            text.lines().any(|line| {
+                let inodes = line.split_whitespace().nth(column);
+                inodes.and_then(|text| text.parse().ok()) == Some(inode)
+            })
+        })
+    };
+    let known = ["unix", "netlink", "tcp", "tcp6", "udp", "udp6"];
+    if known.into_iter().any(listed) {
+        return None;
+    }
+    // include/linux/socket.h, net.h: AF_PACKET, SOCK_RAW, which stand for all of them.
+    let decided = rules.decide_socket(17, 3);
+    (decided.verdict == Verdict::Deny).then(|| Action::Socket {
+        ruling: ruling(&decided, rules, "connect", enforced),
+        family: "inherited".to_owned(),
+        socket_type: "unknown".to_owned(),
+        protocol: 0,
     })
 }
 

@@ -78,6 +78,11 @@ impl Life {
         }
     }
 
+    /// Tells the user of trouble.
+    pub(super) fn notice(&mut self, sentence: &str) {
+        self.sinks.notice(sentence);
+    }
+
     /// Puts on record what no hook saw.
     pub(super) fn put_on_record(&mut self, event: Enriched) {
         self.write(vec![event]);

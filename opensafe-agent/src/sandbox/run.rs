@@ -192,6 +192,9 @@ struct Armed {
     enricher: Enricher,
 }
 
+/// Of all processes this is not to be ended for want of memory: others would go on unconfined
+/// (include/uapi/linux/oom.h).
+const OOM_SCORE_ADJ_MIN: &str = "-1000";
 /// Room for events: some twenty thousand of usual size.
 const RING_BYTES: u32 = 8 << 20;
 
@@ -253,6 +256,8 @@ impl Armed {
         }
         let waiting = Waiting::start(&plan(request, &prepared))
             .map_err(|source| system("start the first process", source))?;
+        // The first process is there already and keeps the score that it was given.
+        let spared = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ_MIN);
         if let Err(error) = cgroup.add(waiting.pid()) {
             waiting.abandon();
             return Err(error.into());
@@ -283,6 +288,11 @@ impl Armed {
             (kernel, events, enricher),
             sinks,
         );
+        if let Err(error) = spared {
+            life.notice(&format!(
+                "when memory runs out, the kernel may choose opensafe: /proc/self/oom_score_adj: {error}"
+            ));
+        }
         for denied in inherited {
             life.put_on_record(denied.on_record(first.clone()));
         }

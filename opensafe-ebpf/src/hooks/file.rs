@@ -8,6 +8,7 @@ use opensafe_common::{
 
 use crate::{
     actor::Actor,
+    decide::REFUSED,
     gate::{By, PathRequest, change, known_path, path, withdraw},
     hooks::{guard, net},
     kernel::{Dentry, File, Inode, Path, Socket, argument},
@@ -71,22 +72,45 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// (`pidfd_getfd`). Decided as if it were opened here; a socket, as if it were connected here.
 #[inline(always)]
 pub fn receive(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let file = File(argument(ctx, 0));
+    let kind = file.dentry().map_or(0, kind_of);
+    if kind == S_IFSOCK
+        && let Some(socket) = file.private()
+    {
+        return net::receive(actor, Socket(socket));
+    }
+    match received_file(file.0, actor.pack(), actor.cgroup) {
+        0 => 0,
+        _ => REFUSED,
+    }
+}
+
+/// [`receive`] of anything but a socket, as a function of its own for its stack's sake; 1 if it is refused.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn received_file(file: u64, actor: u64, cgroup: u64) -> u64 {
+    match Actor::unpack(actor, cgroup) {
+        Some(actor) => u64::from(receive_file(&actor, File(file)) != 0),
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn receive_file(actor: &Actor, file: File) -> i32 {
     // include/linux/fs.h: what O_PATH gives can do nothing but name a file.
     const FMODE_PATH: u32 = 0x4000;
-    let file = File(argument(ctx, 0));
     let (Some(dentry), Some(mode), Some(flags)) = (file.dentry(), file.mode(), file.flags()) else {
         return on_unreadable(actor);
     };
     if mode & FMODE_PATH != 0 {
         return 0;
     }
-    if kind_of(dentry) == S_IFSOCK
-        && let Some(socket) = file.private()
-    {
-        return net::receive(actor, Socket(socket));
-    }
     // It was opened, and cut if it was to be, by someone else.
     let access = access_of(flags & !O_TRUNC, mode & !FMODE_CREATED);
+    let errno = guard::receive(actor, dentry, access);
+    if errno != 0 {
+        return errno;
+    }
     path(
         actor,
         &PathRequest {
@@ -151,7 +175,7 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
             return errno;
         }
     } else if kind != S_IFBLK {
-        return 0;
+        return file_ioctl(actor, dentry, ctx.arg::<u32>(1));
     }
     path(
         actor,
@@ -163,6 +187,24 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
             by: By::Rules,
         },
     )
+}
+
+/// Commands to file systems that change what no other hook sees.
+#[inline(always)]
+fn file_ioctl(actor: &Actor, dentry: Dentry, command: u32) -> i32 {
+    // include/uapi/linux/fs.h: FS_IOC_SETFLAGS, its 32-bit form, FS_IOC_FSSETXATTR; fsverity.h:
+    // FS_IOC_ENABLE_VERITY.
+    const ATTRIBUTES: [u32; 4] = [0x4008_6602, 0x4004_6602, 0x401c_5820, 0x4080_6685];
+    // include/uapi/linux/btrfs.h: BTRFS_IOC_SNAP_CREATE, BTRFS_IOC_SNAP_CREATE_V2.
+    const SNAPSHOT: [u32; 2] = [0x5000_9401, 0x5000_9417];
+    if ATTRIBUTES.contains(&command) {
+        change(actor, dentry, Access::ATTRIBUTES)
+    } else if SNAPSHOT.contains(&command) {
+        // Every file of a subvolume gets one more name, which no rule was asked about.
+        on_unreadable(actor)
+    } else {
+        0
+    }
 }
 
 /// `path_truncate(path)`: truncate(2); on 6.1 also ftruncate(2).

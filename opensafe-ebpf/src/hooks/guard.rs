@@ -12,6 +12,7 @@ use crate::{
     kernel::{Dentry, Inode, Mount, Path, Superblock, Task, argument},
     known::{Known, process},
     maps::{SANDBOXES, constant},
+    path,
 };
 use opensafe_common::verdict::Access;
 
@@ -21,11 +22,14 @@ pub fn mount(actor: &Actor, ctx: &LsmContext) -> i32 {
     // include/uapi/linux/mount.h: MS_UNBINDABLE, MS_PRIVATE, MS_SLAVE, MS_SHARED. They say how mounts spread
     // from here on, and are how a namespace is cut off from the one that it was copied from.
     const SPREADING: u64 = 1 << 17 | 1 << 18 | 1 << 19 | 1 << 20;
-    let path = Path(argument(ctx, 1));
-    if argument(ctx, 3) & SPREADING != 0 && !shares_mounts(actor) {
+    // MS_REMOUNT, MS_BIND: looked at before the others (`path_mount` of fs/namespace.c).
+    const BEFORE: u64 = 1 << 5 | 1 << 12;
+    let place = Path(argument(ctx, 1));
+    let flags = argument(ctx, 3);
+    if flags & SPREADING != 0 && flags & BEFORE == 0 && !shares_mounts(actor) {
         return 0;
     }
-    at_mount(actor, How::Mount, path.mount(), path.dentry())
+    at_mount(actor, How::Mount, place.mount(), place.dentry())
 }
 
 /// `move_mount(from, to)`: move_mount(2), also of what `open_tree` and `fsmount` made.
@@ -39,14 +43,26 @@ pub fn move_mount(actor: &Actor, ctx: &LsmContext) -> i32 {
 #[inline(always)]
 pub fn unmount(actor: &Actor, ctx: &LsmContext) -> i32 {
     let mount = Mount(argument(ctx, 0));
-    at_mount(actor, How::Unmount, Some(mount), mount.root())
+    // What goes here goes wherever the mount around it has peers.
+    at_mount(actor, How::Unmount, mount.around(), mount.root())
+}
+
+/// `sb_remount(superblock, options)`: other options for a superblock, by mount(2) or fsconfig(2), hold for
+/// everyone who uses it. Not asked about one of the sandbox's own, which the policy's tables do not know.
+#[inline(always)]
+pub fn remount(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let root = Superblock(argument(ctx, 0)).root().unwrap_or(Dentry(0));
+    if !shares_mounts(actor) && !path::knows(actor.policy_index, root) {
+        return 0;
+    }
+    operation(actor, Operation::Mount, How::Remount, 0, 0, root.0)
 }
 
 /// `sb_pivotroot(old, new)`.
 #[inline(always)]
 pub fn pivot_root(actor: &Actor, ctx: &LsmContext) -> i32 {
-    let path = Path(argument(ctx, 1));
-    at_mount(actor, How::PivotRoot, path.mount(), path.dentry())
+    let place = Path(argument(ctx, 1));
+    at_mount(actor, How::PivotRoot, place.mount(), place.dentry())
 }
 
 /// `sb_kern_mount(superblock)`: a new superblock, by mount(2) or fsmount(2). An overlay would have the
@@ -113,8 +129,7 @@ pub fn limit(actor: &Actor, ctx: &LsmContext) -> i32 {
     )
 }
 
-/// `task_setnice`, `task_setscheduler`, `task_setioprio`, `task_movememory`, `task_setpgid`: the first
-/// argument is the task.
+/// `task_setnice`, `task_setscheduler`, `task_setioprio`, `task_movememory`: the first argument is the task.
 #[inline(always)]
 pub fn schedule(actor: &Actor, ctx: &LsmContext) -> i32 {
     to_task(actor, Operation::Signal, How::Scheduling, 0, ctx)
@@ -188,6 +203,12 @@ pub fn locked_down(actor: &Actor, ctx: &LsmContext) -> i32 {
     )
 }
 
+/// `settime(time, zone)`: the clock by which files are told from later ones is everyone's.
+#[inline(always)]
+pub fn clock(actor: &Actor, _ctx: &LsmContext) -> i32 {
+    plain(actor, Operation::Kernel, How::Clock, 0)
+}
+
 /// An ioctl on a character device: those that make a terminal take input which nobody typed.
 #[inline(always)]
 pub fn terminal(actor: &Actor, command: u32) -> i32 {
@@ -213,13 +234,54 @@ pub fn open(actor: &Actor, known: Known, request: &PathRequest) -> i32 {
     if mode & S_IFMT == S_IFBLK {
         return at_device(actor, How::OpenDevice, request.dentry);
     }
+    if !request.access.contains(Access::WRITE) {
+        return 0;
+    }
     let magic: u64 = known
         .follow(constant!(OFFSETS.dentry_sb))
         .get(constant!(OFFSETS.sb_magic));
-    if request.access.contains(Access::WRITE) && is_of_cgroups(magic) {
-        return cgroup_of_others(actor, request.dentry);
+    match magic {
+        CGROUP1 | CGROUP2 => cgroup_of_others(actor, request.dentry),
+        PROC => process_of_others(actor, request.dentry),
+        _ => 0,
     }
-    0
+}
+
+/// As [`open`], of a file that is open already.
+#[inline(always)]
+pub fn receive(actor: &Actor, dentry: Dentry, access: Access) -> i32 {
+    let inode = dentry.inode().and_then(Inode::mode).unwrap_or(0);
+    if inode & S_IFMT == S_IFBLK {
+        return at_device(actor, How::OpenDevice, dentry);
+    }
+    if !access.contains(Access::WRITE) {
+        return 0;
+    }
+    match dentry.superblock().and_then(Superblock::magic) {
+        Some(CGROUP1 | CGROUP2) => cgroup_of_others(actor, dentry),
+        Some(PROC) => process_of_others(actor, dentry),
+        _ => 0,
+    }
+}
+
+/// Writing what /proc has of a process: its limits to the kernel's patience, its memory.
+#[inline(always)]
+fn process_of_others(actor: &Actor, dentry: Dentry) -> i32 {
+    let Some(task) = dentry.inode().and_then(Inode::process) else {
+        return 0; // of no process: for rules to decide
+    };
+    let target = task.process();
+    if target == Some(process()) || is_in(task, actor.sandbox) {
+        return 0;
+    }
+    operation(
+        actor,
+        Operation::Signal,
+        How::ProcessFile,
+        0,
+        target.unwrap_or(0),
+        dentry.0,
+    )
 }
 
 /// Making a device node: one more name for a disk or for memory. A character device 0:0 is a whiteout, which
@@ -276,6 +338,9 @@ pub fn cgroup_of_others(actor: &Actor, dentry: Dentry) -> i32 {
 // linux/magic.h: CGROUP2_SUPER_MAGIC, CGROUP_SUPER_MAGIC.
 const CGROUP2: u64 = 0x6367_7270;
 const CGROUP1: u64 = 0x0027_e0eb;
+
+/// `PROC_SUPER_MAGIC`
+const PROC: u64 = 0x9fa0;
 
 /// Whether a superblock of that type holds cgroups.
 #[inline(always)]

@@ -72,9 +72,7 @@ pub fn make_directory(actor: &Actor, ctx: &LsmContext) -> i32 {
 pub fn make_link(actor: &Actor, ctx: &LsmContext) -> i32 {
     let dentry = Dentry(argument(ctx, 1));
     match change(actor, dentry, Access::CREATE) {
-        0 if path::is_special(actor.policy_index, dentry) => {
-            refuse(actor, dentry, Access::CREATE, flag::BELOW)
-        }
+        0 if is_special(actor, dentry) => refuse(actor, dentry, Access::CREATE, flag::BELOW),
         errno => errno,
     }
 }
@@ -106,10 +104,7 @@ pub fn link(actor: &Actor, ctx: &LsmContext) -> i32 {
     if errno == 0 {
         errno = change(actor, new, Access::CREATE);
     }
-    if errno == 0
-        && mode_of(old) & S_IFMT as u16 == S_IFLNK
-        && path::is_special(actor.policy_index, new)
-    {
+    if errno == 0 && mode_of(old) & S_IFMT as u16 == S_IFLNK && is_special(actor, new) {
         errno = refuse(actor, new, Access::CREATE, flag::BELOW);
     }
     errno
@@ -158,19 +153,30 @@ pub fn rename(actor: &Actor, ctx: &LsmContext) -> i32 {
 #[inline(always)]
 fn stays_below(actor: &Actor, old: Dentry, new: Dentry) -> i32 {
     match mode_of(old) & S_IFMT as u16 {
-        S_IFLNK if path::is_special(actor.policy_index, new) => {
-            refuse(actor, new, Access::RENAME, flag::BELOW)
-        }
-        S_IFDIR if !path::same_below(actor.policy_index, old, new) => {
-            let what = if path::is_special(actor.policy_index, old) {
-                old
-            } else {
-                new
-            };
+        S_IFLNK if is_special(actor, new) => refuse(actor, new, Access::RENAME, flag::BELOW),
+        S_IFDIR if !same_below(actor, old, new) => {
+            let what = if is_special(actor, old) { old } else { new };
             refuse(actor, what, Access::RENAME, flag::BELOW)
         }
         _ => 0,
     }
+}
+
+/// As [`path::is_special`]; if it could not be found out, so if anything is denied to the sandbox anywhere.
+#[inline(always)]
+fn is_special(actor: &Actor, dentry: Dentry) -> bool {
+    path::is_special(actor.policy_index, dentry).unwrap_or(denies_anything(actor))
+}
+
+/// As [`path::same_below`]; if it could not be found out, only if nothing is denied to the sandbox anywhere.
+#[inline(always)]
+fn same_below(actor: &Actor, old: Dentry, new: Dentry) -> bool {
+    path::same_below(actor.policy_index, old, new).unwrap_or(!denies_anything(actor))
+}
+
+#[inline(always)]
+fn denies_anything(actor: &Actor) -> bool {
+    actor.policy.nameless.deny != 0
 }
 
 /// The file's mode, or a directory's if it cannot be read: about those is asked most.

@@ -264,7 +264,7 @@ pub fn read_address(
 /// The address in a `sockaddr_in`, mapped: its high and low half.
 #[inline(always)]
 pub fn v4(bytes: &[u8; ADDRESS_BYTES]) -> (u64, u64) {
-    mapped([bytes[4], bytes[5], bytes[6], bytes[7]])
+    mapped(u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]))
 }
 
 /// The address in a `sockaddr_in6`: its high and low half.
@@ -277,24 +277,59 @@ pub fn v6(bytes: &[u8; ADDRESS_BYTES]) -> (u64, u64) {
 }
 
 #[inline(always)]
-fn mapped(v4: [u8; 4]) -> (u64, u64) {
-    (0, 0xffff << 32 | u64::from(u32::from_be_bytes(v4)))
+fn mapped(v4: u32) -> (u64, u64) {
+    (0, 0xffff << 32 | u64::from(v4))
 }
 
 /// A socket that came from elsewhere: if it is connected, its peer is decided now.
 #[inline(always)]
 pub fn receive(actor: &Actor, socket: Socket) -> i32 {
+    let family = socket.sock().and_then(|sock| sock.family());
+    let refused = if family == Some(AF_UNIX) {
+        received_unix(socket.0, actor.pack(), actor.cgroup)
+    } else {
+        received_socket(socket.0, actor.pack(), actor.cgroup)
+    };
+    if refused == 0 { 0 } else { decide::REFUSED }
+}
+
+/// [`receive`] of a Unix socket; its peer's place is asked about, if it has one. A function of its own for its
+/// stack's sake; 1 if it is refused.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn received_unix(socket: u64, actor: u64, cgroup: u64) -> u64 {
+    let peer = Socket(socket).sock().and_then(|sock| sock.unix_peer());
+    match (Actor::unpack(actor, cgroup), peer) {
+        (Some(actor), Some(peer)) if peer.0 != 0 => {
+            u64::from(to_unix(&actor, peer, ConnectBody::SEND) != 0)
+        }
+        _ => 0,
+    }
+}
+
+/// [`receive`] of any other. As above.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn received_socket(socket: u64, actor: u64, cgroup: u64) -> u64 {
+    match Actor::unpack(actor, cgroup) {
+        Some(actor) => u64::from(peer_of_socket(&actor, Socket(socket)) != 0),
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn peer_of_socket(actor: &Actor, socket: Socket) -> i32 {
     let Some(sock) = socket.sock() else {
         return to_unknown(actor, AF_UNSPEC, ConnectBody::CONNECT);
     };
     let family = sock.family().unwrap_or(AF_UNSPEC);
     let (high, low) = match family {
-        AF_INET => mapped(sock.peer_v4().unwrap_or([0; 4])),
-        AF_INET6 => {
-            let [high, low] = sock.peer_v6().unwrap_or([0; 2]);
-            (u64::from_be(high), u64::from_be(low))
-        }
-        AF_UNIX | AF_NETLINK => return 0,
+        AF_INET => mapped(u32::from_be(sock.peer_v4().unwrap_or(0))),
+        AF_INET6 => (
+            u64::from_be(sock.peer_v6_high().unwrap_or(0)),
+            u64::from_be(sock.peer_v6_low().unwrap_or(0)),
+        ),
+        AF_NETLINK => return 0,
         _ => return to_unknown(actor, family, ConnectBody::CONNECT),
     };
     if high == 0 && (low == 0 || low == 0xffff_0000_0000) {
@@ -308,7 +343,8 @@ pub fn receive(actor: &Actor, socket: Socket) -> i32 {
         port: u16::from_be(sock.peer_port().unwrap_or(0)),
         socket_type: sock.kind().unwrap_or(0),
         protocol: sock.protocol().unwrap_or(0),
-        how: ConnectBody::CONNECT,
+        // Passed on between processes of the sandbox it is one contact.
+        how: ConnectBody::SEND,
     };
     peer.gate(actor)
 }
@@ -325,14 +361,10 @@ pub fn option(actor: &Actor, ctx: &LsmContext) -> i32 {
     }
 }
 
-/// `sctp_bind_connect(sock, option, addresses, length)`: several addresses at once, which are not told apart.
+/// `sctp_bind_connect(sock, option, addresses, length)`: several addresses at once, contacted or bound to, which
+/// are not told apart.
 #[inline(always)]
-pub fn sctp(actor: &Actor, ctx: &LsmContext) -> i32 {
-    // include/uapi/linux/sctp.h: SCTP_SOCKOPT_BINDX_ADD; the others contact.
-    const BIND: u32 = 100;
-    if ctx.arg::<u32>(1) == BIND {
-        return 0;
-    }
+pub fn sctp(actor: &Actor, _ctx: &LsmContext) -> i32 {
     to_unknown(actor, AF_INET, ConnectBody::CONNECT)
 }
 

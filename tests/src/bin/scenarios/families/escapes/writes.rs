@@ -185,11 +185,13 @@ fn nothing_is_made_removed_or_replaced_in_a_protected_place() -> Result<Outcome>
             on("io_uring: MKDIRAT", "ring-mkdir", "prot/made-by-ring"),
             on("mknod of a pipe", "fifo", "prot/pipe"),
             on("bind of a Unix socket", "bind-socket", "prot/socket"),
-            onto(
+            // Denied as a device, wherever it is.
+            way(
                 "a node for a disk",
-                "make-device-of",
-                "prot/config",
-                "prot/disk",
+                attempt(
+                    "make-device-of",
+                    &[ground.text("prot/config"), ground.text("prot/disk")],
+                ),
             ),
             onto("symlink", "symlink", "ws/one", "prot/symlink"),
             onto("link", "link", "ws/one", "prot/link"),

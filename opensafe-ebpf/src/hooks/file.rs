@@ -192,18 +192,22 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// Commands to file systems that change what no other hook sees.
 #[inline(always)]
 fn file_ioctl(actor: &Actor, dentry: Dentry, command: u32) -> i32 {
-    // include/uapi/linux/fs.h: FS_IOC_SETFLAGS, its 32-bit form, FS_IOC_FSSETXATTR; fsverity.h:
-    // FS_IOC_ENABLE_VERITY.
-    const ATTRIBUTES: [u32; 4] = [0x4008_6602, 0x4004_6602, 0x401c_5820, 0x4080_6685];
-    // include/uapi/linux/btrfs.h: BTRFS_IOC_SNAP_CREATE, BTRFS_IOC_SNAP_CREATE_V2.
-    const SNAPSHOT: [u32; 2] = [0x5000_9401, 0x5000_9417];
-    if ATTRIBUTES.contains(&command) {
-        change(actor, dentry, Access::ATTRIBUTES)
-    } else if SNAPSHOT.contains(&command) {
+    // include/uapi/linux/fs.h; the second is the first's 32-bit form.
+    const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+    const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
+    const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+    // include/uapi/linux/fsverity.h
+    const FS_IOC_ENABLE_VERITY: u32 = 0x4080_6685;
+    // include/uapi/linux/btrfs.h
+    const BTRFS_IOC_SNAP_CREATE: u32 = 0x5000_9401;
+    const BTRFS_IOC_SNAP_CREATE_V2: u32 = 0x5000_9417;
+    match command {
+        FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS | FS_IOC_FSSETXATTR | FS_IOC_ENABLE_VERITY => {
+            change(actor, dentry, Access::ATTRIBUTES)
+        }
         // Every file of a subvolume gets one more name, which no rule was asked about.
-        on_unreadable(actor)
-    } else {
-        0
+        BTRFS_IOC_SNAP_CREATE | BTRFS_IOC_SNAP_CREATE_V2 => on_unreadable(actor),
+        _ => 0,
     }
 }
 

@@ -276,7 +276,7 @@ fn process_of_others(actor: &Actor, dentry: Dentry) -> i32 {
     }
     operation(
         actor,
-        Operation::Signal,
+        Operation::Ptrace,
         How::ProcessFile,
         0,
         target.unwrap_or(0),

@@ -31,7 +31,7 @@ use crate::{
 /// An address of this host's loopback network that is denied to the sandbox, on the denied ports.
 pub(super) const DENIED_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 83, 83, 9);
 
-/// A name that is long enough that some of them exceed what a path may have.
+/// How many long names, one in the other, are more than a path may have (PATH_MAX, 4,096 bytes).
 pub(super) const LONG_NAMES: usize = 20;
 /// Bytes of each.
 const LONG_NAME: usize = 220;

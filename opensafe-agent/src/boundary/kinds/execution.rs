@@ -6,7 +6,7 @@ use std::{
     io::{self, Write as _},
     os::{
         fd::{AsFd as _, AsRawFd as _},
-        unix::{ffi::OsStrExt as _, fs::symlink},
+        unix::fs::symlink,
     },
     path::Path,
     process::{Command, Stdio},
@@ -159,7 +159,7 @@ const NOTHING: &[&CStr] = &[];
 fn name() -> io::Result<[CString; 3]> {
     Ok([
         c"opensafe".to_owned(),
-        CString::new(Path::new(ATTEMPT).as_os_str().as_bytes())?,
+        CString::new(ATTEMPT)?,
         c"ran".to_owned(),
     ])
 }

@@ -229,6 +229,8 @@ pub enum EventName {
     Kernel,
     /// A control file of a cgroup outside was written, or was to be
     Cgroup,
+    /// A device node was made or a disk opened, or was to be
+    Device,
     /// Events were lost
     Loss,
     /// The run started

@@ -177,7 +177,6 @@ const DENIED_BY_BOTH: &[(&str, Access, &str)] = &[
     ),
     ("/home/me/.ssh/id_ed25519", Access::LINK, "secrets.ssh"),
     ("/etc/shadow", Access::MAP_EXEC, "secrets.system"),
-    ("/dev/sda", Access::IOCTL, "default"),
 ];
 
 const PASSES_BOTH: &[(&str, Access)] = &[

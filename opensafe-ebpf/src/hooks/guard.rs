@@ -234,15 +234,15 @@ pub fn open(actor: &Actor, known: Known, request: &PathRequest) -> i32 {
     if mode & S_IFMT == S_IFBLK {
         return at_device(actor, How::OpenDevice, request.dentry);
     }
-    if !request.access.contains(Access::WRITE) {
-        return 0;
-    }
+    let writes = request.access.contains(Access::WRITE);
     let magic: u64 = known
         .follow(constant!(OFFSETS.dentry_sb))
         .get(constant!(OFFSETS.sb_magic));
     match magic {
-        CGROUP1 | CGROUP2 => cgroup_of_others(actor, request.dentry),
-        PROC => process_of_others(actor, request.dentry),
+        CGROUP1 | CGROUP2 if writes => cgroup_of_others(actor, request.dentry),
+        PROC if writes || is_private(request.dentry, mode) => {
+            process_of_others(actor, request.dentry)
+        }
         _ => 0,
     }
 }
@@ -254,17 +254,31 @@ pub fn receive(actor: &Actor, dentry: Dentry, access: Access) -> i32 {
     if inode & S_IFMT == S_IFBLK {
         return at_device(actor, How::OpenDevice, dentry);
     }
-    if !access.contains(Access::WRITE) {
-        return 0;
-    }
+    let writes = access.contains(Access::WRITE);
     match dentry.superblock().and_then(Superblock::magic) {
-        Some(CGROUP1 | CGROUP2) => cgroup_of_others(actor, dentry),
-        Some(PROC) => process_of_others(actor, dentry),
+        Some(CGROUP1 | CGROUP2) if writes => cgroup_of_others(actor, dentry),
+        Some(PROC) if writes || is_private(dentry, inode) => process_of_others(actor, dentry),
         _ => 0,
     }
 }
 
-/// Writing what /proc has of a process: its limits to the kernel's patience, its memory.
+/// Whether a file of /proc tells what only who could trace the process may know: those that nobody but its
+/// owner can read, and what is mapped where. The kernel asks about tracing too, but from 7.x on not only: who may
+/// look into every process (CAP_PERFMON) is told all the same (`may_access_mm` of kernel/fork.c).
+#[inline(always)]
+fn is_private(dentry: Dentry, mode: u16) -> bool {
+    if mode & 0o044 == 0 {
+        return true;
+    }
+    let name = dentry.name().unwrap_or(0);
+    let start: u32 = crate::kernel::read(name).unwrap_or(0);
+    // maps, smaps and smaps_rollup, numa_maps, map_files
+    [*b"maps", *b"smap", *b"numa", *b"map_"]
+        .iter()
+        .any(|known| u32::from_ne_bytes(*known) == start)
+}
+
+/// What /proc has of a process, for one that could trace it: its memory, its patience with the kernel.
 #[inline(always)]
 fn process_of_others(actor: &Actor, dentry: Dentry) -> i32 {
     let Some(task) = dentry.inode().and_then(Inode::process) else {

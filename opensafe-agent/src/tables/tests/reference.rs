@@ -81,6 +81,8 @@ fn default(rules: &RuleSet, kind: Access) -> Verdict {
     match kind {
         Access::EXEC => rules.defaults.exec,
         Access::UNIX => rules.defaults.connect,
+        // Of whom it was let open.
+        Access::MAP_EXEC | Access::IOCTL => Verdict::Allow,
         _ => rules.defaults.file,
     }
 }

@@ -90,8 +90,8 @@ pub fn examine() -> Result<Examination, RunError> {
 
 /// What the programs promise, as far as the canary bears it out.
 fn confirmed(promised: Enforcement, outcome: Outcome) -> Enforcement {
-    let confirm = |operation: Operation, borne_out: bool| {
-        if operation.level == Level::None || borne_out && outcome.allowed_passed {
+    let confirm = |operation: Operation, borne_out: bool, passed: bool| {
+        if operation.level == Level::None || borne_out && passed {
             return operation;
         }
         let why = if borne_out {
@@ -107,9 +107,18 @@ fn confirmed(promised: Enforcement, outcome: Outcome) -> Enforcement {
         }])
     };
     Enforcement {
-        exec: confirm(promised.exec, outcome.exec_denied),
-        file: confirm(promised.file, outcome.read_denied && outcome.create_denied),
-        connect: confirm(promised.connect, outcome.connect_denied),
+        exec: confirm(promised.exec, outcome.exec_denied, outcome.exec_passed),
+        file: confirm(
+            promised.file,
+            outcome.read_denied && outcome.create_denied,
+            outcome.read_passed,
+        ),
+        connect: confirm(
+            promised.connect,
+            outcome.connect_denied,
+            outcome.connect_passed,
+        ),
+        operation: confirm(promised.operation, outcome.signal_denied, true),
     }
 }
 
@@ -163,7 +172,9 @@ fn checks(kernel: &Kernel, outcome: Outcome) -> Vec<Check> {
 fn lsm(kernel: &Kernel, outcome: Outcome) -> Check {
     let all = HOOKS.iter().filter(|hook| hook.attach == Attach::Lsm);
     let (count, loaded) = (
-        all.clone().count(),
+        all.clone()
+            .filter(|hook| !kernel.lacks(hook.program))
+            .count(),
         all.clone().filter(|hook| kernel.has(hook.program)).count(),
     );
     let canary = outcome.read_denied && outcome.exec_denied && outcome.create_denied;
@@ -273,6 +284,7 @@ fn hooks(kernel: &Kernel) -> Vec<HookState> {
             hook: hook.target,
             by: match hook.attach {
                 Attach::Lsm => "lsm",
+                Attach::Iterator => "iterator",
                 Attach::RawTracepoint => "raw_tracepoint",
                 Attach::Cgroup => "cgroup",
             },
@@ -281,6 +293,10 @@ fn hooks(kernel: &Kernel) -> Vec<HookState> {
             refused: match state {
                 State::Loaded => None,
                 State::Refused(words) => Some(words.clone()),
+                State::NotThere => Some(format!(
+                    "not in this kernel: it came with Linux {}, with what it is for",
+                    hook.since.unwrap_or("later")
+                )),
             },
             without: hook.without,
         })
@@ -296,6 +312,7 @@ mod tests {
             exec: Operation::full("BPF LSM"),
             file: Operation::full("BPF LSM"),
             connect: Operation::full("BPF LSM"),
+            operation: Operation::full("BPF LSM"),
         }
     }
 
@@ -304,7 +321,9 @@ mod tests {
         let outcome = Outcome {
             exec_denied: true,
             connect_denied: true,
-            allowed_passed: true,
+            exec_passed: true,
+            read_passed: true,
+            connect_passed: true,
             ..Outcome::default()
         };
         let found = confirmed(promised(), outcome);
@@ -320,7 +339,7 @@ mod tests {
             create_denied: true,
             exec_denied: true,
             connect_denied: true,
-            allowed_passed: false,
+            ..Outcome::default()
         };
         assert_eq!(confirmed(promised(), outcome).overall(), Level::None);
     }

@@ -112,23 +112,30 @@ pub struct Enforcement {
     pub file: Operation,
     /// Contacting peers.
     pub connect: Operation,
+    /// What is done to others, the mounts and the kernel.
+    pub operation: Operation,
 }
 
 impl Enforcement {
     /// Every operation with its name in policies and records.
     #[must_use]
-    pub const fn operations(&self) -> [(&'static str, &Operation); 3] {
+    pub const fn operations(&self) -> [(&'static str, &Operation); 4] {
         [
             ("exec", &self.exec),
             ("file", &self.file),
             ("connect", &self.connect),
+            ("operation", &self.operation),
         ]
     }
 
     /// The level of all operations together.
     #[must_use]
     pub const fn overall(&self) -> Level {
-        self.exec.level.and(self.file.level).and(self.connect.level)
+        self.exec
+            .level
+            .and(self.file.level)
+            .and(self.connect.level)
+            .and(self.operation.level)
     }
 
     /// Everything that is missing, each thing once, in the operations' order.
@@ -183,6 +190,7 @@ mod tests {
             exec: Operation::none(vec![lsm.clone()]),
             file: Operation::none(vec![lsm.clone()]),
             connect: Operation::full("cgroup hooks"),
+            operation: Operation::none(vec![lsm.clone()]),
         };
         assert_eq!(host.overall(), Level::Partial);
         assert_eq!(host.missing(), [&lsm]);

@@ -5,7 +5,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use opensafe_common::verdict::{Access, Verdict};
+use opensafe_common::{
+    operation::{How, Operation},
+    verdict::{Access, Verdict},
+};
 
 use crate::view::Dev;
 
@@ -155,6 +158,8 @@ pub enum What {
         access: Access,
         /// Void if [`What::NotCreated`] of the same thread follows.
         tentative: bool,
+        /// Why it was decided as it was, beyond the rules on the file itself.
+        because: Because,
     },
     /// The last tentative denial of this thread did not take place.
     NotCreated,
@@ -173,6 +178,45 @@ pub enum What {
         /// By sending without connecting.
         by_send: bool,
     },
+    /// A socket was made, or was to be.
+    Socket {
+        /// The verdict.
+        decision: Decision,
+        /// `AF_*`.
+        family: u16,
+        /// `SOCK_*`.
+        socket_type: u16,
+        /// `IPPROTO_*`, or the family's own.
+        protocol: u16,
+    },
+    /// A socket was bound to a local address, or was to be.
+    Bind {
+        /// The verdict.
+        decision: Decision,
+        /// Address, IPv4 as mapped.
+        address: Ipv6Addr,
+        /// Port, 0 for any.
+        port: u16,
+        /// `transport` number of `opensafe_common::tables::transport`.
+        transport: u16,
+        /// The kernel's protocol number.
+        protocol: u16,
+    },
+    /// An operation on others, the mounts or the kernel was done, or was to be.
+    Operation {
+        /// The verdict.
+        decision: Decision,
+        /// Which.
+        operation: Operation,
+        /// Which way.
+        how: How,
+        /// What `how` says that it is.
+        number: u32,
+        /// The process that it was done to.
+        target: Option<Pid>,
+        /// The place that it was done at.
+        place: Option<Place>,
+    },
     /// A process was made by `task`.
     Fork {
         /// The new one.
@@ -188,6 +232,19 @@ pub enum What {
         /// Where.
         place: Place,
     },
+}
+
+/// What decided about a file, beyond the rules on the file itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Because {
+    /// Nothing else.
+    #[default]
+    Itself,
+    /// It is a directory, and rules that speak below it would not hold under the other name; or a link
+    /// that would lead away from what they protect.
+    Below,
+    /// It was open already, and came with a message or from another process.
+    Received,
 }
 
 /// Who was contacted.

@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 pub mod account;
+pub mod boundary;
 pub mod cli;
 pub mod doctor;
 pub mod enforcement;
@@ -22,4 +23,6 @@ pub mod run;
 pub mod sandbox;
 pub mod sink;
 pub mod tables;
+#[cfg(test)]
+mod threat_model;
 pub mod view;

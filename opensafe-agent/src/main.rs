@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use opensafe_agent::{
-    cli,
+    boundary, cli,
     sandbox::{canary, stage},
 };
 
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     match arguments.split_first() {
         Some((first, rest)) if first == stage::ENTER => stage::enter(rest),
         Some((first, rest)) if first == canary::TRY => canary::try_all(rest),
+        Some((first, rest)) if first == boundary::ATTEMPT => boundary::inside(rest),
         _ => cli::dispatch(cli::parse()),
     }
 }

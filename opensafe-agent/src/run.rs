@@ -4,6 +4,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
+use opensafe_common::operation::Operation;
 use serde::Serialize;
 
 use crate::{
@@ -266,32 +267,43 @@ pub struct RunEnd {
     pub cleanup: Cleanup,
 }
 
-/// How often each verdict was given, for each operation.
+/// How often each verdict was given, for each thing that rules can be on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// On running programs.
     pub exec: PerVerdict,
-    /// On opening files.
+    /// On files.
     pub file: PerVerdict,
     /// On contacting peers.
     pub connect: PerVerdict,
+    /// On making sockets.
+    pub socket: PerVerdict,
+    /// On binding to local addresses.
+    pub bind: PerVerdict,
+    /// On each [`Operation`], by its number.
+    pub operations: [PerVerdict; Operation::ALL.len()],
 }
 
 impl Counts {
-    /// Every operation with its name in policies and records.
-    #[must_use]
-    pub const fn operations(&self) -> [(&'static str, PerVerdict); 3] {
-        [
+    /// Every count with its name in policies and records.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, PerVerdict)> {
+        let objects = [
             ("exec", self.exec),
             ("file", self.file),
             ("connect", self.connect),
-        ]
+            ("socket", self.socket),
+            ("bind", self.bind),
+        ];
+        let names = Operation::ALL.map(Operation::name);
+        objects
+            .into_iter()
+            .chain(names.into_iter().zip(self.operations))
     }
 
     /// Denials, of whatever.
     #[must_use]
-    pub const fn denials(&self) -> u64 {
-        self.exec.deny + self.file.deny + self.connect.deny
+    pub fn denials(&self) -> u64 {
+        self.all().map(|(_, counts)| counts.deny).sum()
     }
 }
 
@@ -311,7 +323,7 @@ pub struct Touched {
     pub programs: u64,
     /// Files that were opened for reading.
     pub files_read: u64,
-    /// Files that were opened for writing or made.
+    /// Files that were opened for writing, made, or changed in any other way.
     pub files_written: u64,
     /// Peers that were contacted.
     pub destinations: u64,

@@ -30,6 +30,12 @@ pub enum Kind {
     NotCreated = 7,
     /// A superblock that the policy's tables do not know was met ([`FileBody`]; path).
     UnknownSuperblock = 8,
+    /// An operation without a path or a peer ([`OperationBody`]; path of a mount point or control file).
+    Operation = 9,
+    /// A socket was made or was to be ([`ConnectBody`]).
+    Socket = 10,
+    /// A socket was bound or was to be ([`ConnectBody`]).
+    Bind = 11,
 }
 
 impl Kind {
@@ -45,6 +51,9 @@ impl Kind {
             6 => Self::Exit,
             7 => Self::NotCreated,
             8 => Self::UnknownSuperblock,
+            9 => Self::Operation,
+            10 => Self::Socket,
+            11 => Self::Bind,
             _ => return None,
         })
     }
@@ -106,6 +115,10 @@ pub mod flag {
     pub const PATH_PARTIAL: u8 = 1 << 4;
     /// A denial fails with `EPERM`, not `EACCES`.
     pub const EPERM: u8 = 1 << 5;
+    /// Denied for what lies below: rules that speak there would not hold under the other name.
+    pub const BELOW: u8 = 1 << 6;
+    /// The file was open already and came with a message or from another process.
+    pub const RECEIVED: u8 = 1 << 7;
 }
 
 /// Body of [`Kind::File`], [`Kind::ExecGate`], [`Kind::NotCreated`], [`Kind::UnknownSuperblock`].
@@ -166,6 +179,24 @@ impl ConnectBody {
     pub const CONNECT: u16 = 0;
     /// By sending without connecting.
     pub const SEND: u16 = 1;
+}
+
+/// Body of [`Kind::Operation`]. `dev` and `magic` are those of the path's superblock.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OperationBody {
+    /// `s_magic` of the superblock.
+    pub magic: u64,
+    /// `s_dev` of the superblock; 0 without a path.
+    pub dev: u32,
+    /// [`crate::operation::Operation`].
+    pub operation: u16,
+    /// [`crate::operation::How`].
+    pub how: u16,
+    /// What `how` says that it is.
+    pub number: u32,
+    /// The process that it was done to, 0 if none.
+    pub target_pid: u32,
 }
 
 /// Body of [`Kind::Fork`]; the header's process is the parent.

@@ -35,6 +35,9 @@ offsets! {
     task_mm = "task_struct.mm",
     task_signal = "task_struct.signal",
     task_exit_code = "task_struct.exit_code",
+    task_nsproxy = "task_struct.nsproxy",
+    nsproxy_mnt_ns = "nsproxy.mnt_ns",
+    mnt_namespace_inum = "mnt_namespace.ns.inum",
     signal_live = "signal_struct.live.counter",
     signal_group_exit_code = "signal_struct.group_exit_code",
     mm_arg_start = "mm_struct.arg_start",
@@ -46,7 +49,14 @@ offsets! {
     file_path_dentry = "file.f_path.dentry",
     file_flags = "file.f_flags",
     file_mode = "file.f_mode",
+    file_private_data = "file.private_data",
     path_dentry = "path.dentry",
+    path_mnt = "path.mnt",
+    vfsmount_mnt_root = "vfsmount.mnt_root",
+    vfsmount_mnt_flags = "vfsmount.mnt_flags",
+    mount_mnt = "mount.mnt",
+    mount_parent = "mount.mnt_parent",
+    area_vm_file = "vm_area_struct.vm_file",
     dentry_parent = "dentry.d_parent",
     dentry_name_len = "dentry.d_name.len",
     dentry_name = "dentry.d_name.name",
@@ -58,6 +68,15 @@ offsets! {
     inode_mode = "inode.i_mode",
     inode_number = "inode.i_ino",
     inode_generation = "inode.i_generation",
+    proc_inode_vfs_inode = "proc_inode.vfs_inode",
+    proc_inode_pid = "proc_inode.pid",
+    pid_tasks = "pid.tasks",
+    task_pid_links = "task_struct.pid_links",
+    inode_rdev = "inode.i_rdev",
+    inode_ctime_s = "inode.i_ctime_sec",
+    inode_ctime_before_6_11 = "inode.__i_ctime",
+    inode_ctime_before_6_6 = "inode.i_ctime",
+    iattr_ia_valid = "iattr.ia_valid",
     sb_dev = "super_block.s_dev",
     sb_magic = "super_block.s_magic",
     sb_root = "super_block.s_root",
@@ -68,8 +87,13 @@ offsets! {
     sock_family = "sock.__sk_common.skc_family",
     sock_protocol = "sock.sk_protocol",
     sock_type = "sock.sk_type",
+    sock_num = "sock.__sk_common.skc_num",
+    sock_dport = "sock.__sk_common.skc_dport",
+    sock_daddr = "sock.__sk_common.skc_daddr",
+    sock_v6_daddr = "sock.__sk_common.skc_v6_daddr",
     msghdr_name = "msghdr.msg_name",
     msghdr_namelen = "msghdr.msg_namelen",
+    unix_sock_peer = "unix_sock.peer",
     unix_sock_addr = "unix_sock.addr",
     unix_sock_path_dentry = "unix_sock.path.dentry",
     unix_address_len = "unix_address.len",
@@ -86,6 +110,10 @@ impl Offsets {
     /// one or the other name.
     pub const OPTIONAL: &'static [&'static str] = &[
         "task_struct.io_uring",
+        "sock.__sk_common.skc_v6_daddr",
+        "inode.i_ctime_sec",
+        "inode.__i_ctime",
+        "inode.i_ctime",
         "dentry.d_shortname",
         "dentry.d_iname",
         "pt_regs.orig_ax",
@@ -104,8 +132,8 @@ pub struct Host {
     pub rename_lock: u64,
     /// Number of scratch slots.
     pub scratch_slots: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// Which argument of `inode_setattr` is the dentry: the first up to Linux 6.2, then the second.
+    pub setattr_dentry: u32,
 }
 
 impl Host {
@@ -113,6 +141,6 @@ impl Host {
     pub const ZERO: Self = Self {
         rename_lock: 0,
         scratch_slots: 0,
-        reserved: 0,
+        setattr_dentry: 0,
     };
 }

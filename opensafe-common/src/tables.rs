@@ -6,8 +6,11 @@
 //! `u32` cells. A **state** is the index of its row's first cell:
 //!
 //! ```text
-//! row:   [ allow | audit << 16 ] [ deny | flags << 16 ] [ next(class 0) ] [ next(class 1) ] …
+//! row:   [ allow | audit << 16 ] [ deny | flags << 16 ] [ below ] [ next(class 0) ] [ next(class 1) ] …
 //! ```
+//!
+//! `below` is a number for what is denied below a directory there: two states with the same number deny
+//! the same at every path from there on, so a directory may be moved from one to the other.
 //!
 //! Row 0 is the dead state: it says nothing and every transition leads back to it, which zeroed
 //! cells give for free. The bytes read are, for each component below the superblock's root, `/` and
@@ -27,7 +30,9 @@ use crate::verdict::Word;
 /// Cells in one arena chunk; a chunk is one map value, so a policy is installed in few system calls.
 pub const CHUNK_CELLS: usize = 4096;
 /// Cells at the head of a row, before its transitions.
-pub const ROW_HEAD_CELLS: usize = 2;
+pub const ROW_HEAD_CELLS: usize = 3;
+/// Which cell of a row says what is denied below.
+pub const BELOW_CELL: u32 = 2;
 /// The state in which no pattern can match any more.
 pub const DEAD: u32 = 0;
 /// Cells kept zero at the start of the arena for [`DEAD`]'s row, whatever the number of classes.
@@ -51,6 +56,10 @@ pub struct Sandbox {
     pub policy: u32,
     /// 1: denials are enforced, 0: decided and recorded only.
     pub enforce: u32,
+    /// Inode number of the mount namespace in which it was started, shared with processes outside.
+    pub mount_namespace: u32,
+    /// When it was started, in seconds since 1970: what changed after that, the sandbox may have changed.
+    pub started_s: u32,
 }
 
 /// One compiled policy. Written before any [`Sandbox`] names it, and never changed while one does.
@@ -67,10 +76,32 @@ pub struct Policy {
     pub nameless: Word,
     /// What holds for a peer that is neither an IP address nor a Unix socket; its `UNIX` kind.
     pub other_family: Word,
+    /// What holds for each [`crate::operation::Operation`], by its bit; every one has a verdict.
+    pub operations: Word,
+    /// What holds for making a socket: a byte a family, in it two bits for each
+    /// [`socket_class`]'s verdict.
+    pub sockets: [u8; FAMILIES],
     /// Where abstract Unix names start.
     pub abstract_names: Start,
     /// Byte → class, for both automata.
     pub classes: [u8; 256],
+}
+
+/// Address families that have a byte of their own in [`Policy::sockets`]; the last one's stands for all
+/// beyond (`AF_MAX` is 46 in Linux 7.2's include/linux/socket.h).
+pub const FAMILIES: usize = 64;
+
+/// The classes of socket types that a policy tells apart: the shift into a family's byte.
+#[inline(always)]
+#[must_use]
+pub const fn socket_class(socket_type: u32) -> u32 {
+    // SOCK_* of include/linux/net.h; flags come above these four bits.
+    match socket_type & 0xf {
+        1 => 0,
+        2 => 2,
+        3 => 4,
+        _ => 6,
+    }
 }
 
 /// A pair of states, one in each automaton.
@@ -161,4 +192,6 @@ pub mod transport {
     pub const ICMP: u16 = 4;
     /// Every number above, for a rule without a protocol.
     pub const ALL: [u16; 5] = [OTHER, TCP, UDP, SCTP, ICMP];
+    /// Added to a number: binding to a local address, not contacting a peer.
+    pub const BIND: u16 = 1 << 8;
 }

@@ -39,16 +39,37 @@ impl Access {
     pub const NONE: Self = Self(0);
     /// Reading a file, listing a directory.
     pub const READ: Self = Self(1);
-    /// Changing a file that exists.
+    /// Changing what is in a file that exists.
     pub const WRITE: Self = Self(1 << 1);
-    /// Giving a name to a file that did not exist.
+    /// Giving a name to what had none there.
     pub const CREATE: Self = Self(1 << 2);
     /// Running a program, or having it run as another's interpreter.
     pub const EXEC: Self = Self(1 << 3);
     /// Connecting or sending to a Unix socket, by its path or its abstract name.
     pub const UNIX: Self = Self(1 << 4);
+    /// Taking a name away: a file's, or an empty directory's.
+    pub const DELETE: Self = Self(1 << 5);
+    /// Taking a name away by giving another.
+    pub const RENAME: Self = Self(1 << 6);
+    /// Giving a file one more name.
+    pub const LINK: Self = Self(1 << 7);
+    /// Changing mode, owner, times, access lists or extended attributes.
+    pub const ATTRIBUTES: Self = Self(1 << 8);
+    /// Mapping a file's content as code.
+    pub const MAP_EXEC: Self = Self(1 << 9);
+    /// Commands to a device.
+    pub const IOCTL: Self = Self(1 << 10);
+    /// What `read` in a policy stands for: taking in a file's content, as data or as code, and asking
+    /// a device that may be read.
+    pub const READING: Self = Self(Self::READ.0 | Self::MAP_EXEC.0 | Self::IOCTL.0);
+    /// What `write` in a policy stands for: every change to what exists.
+    pub const CHANGING: Self =
+        Self(Self::WRITE.0 | Self::DELETE.0 | Self::RENAME.0 | Self::LINK.0 | Self::ATTRIBUTES.0);
     /// Every kind that a `file` rule without `access` is about.
-    pub const FILE: Self = Self(Self::READ.0 | Self::WRITE.0 | Self::CREATE.0);
+    pub const FILE: Self = Self(Self::READING.0 | Self::CHANGING.0 | Self::CREATE.0);
+    /// Those about which the default for files speaks: code is mapped, and devices are asked, by who was let
+    /// open the file, unless a rule forbids it.
+    pub const BY_DEFAULT: Self = Self(Self::FILE.0 & !(Self::MAP_EXEC.0 | Self::IOCTL.0));
     /// Every kind there is.
     pub const ALL: Self = Self(Self::FILE.0 | Self::EXEC.0 | Self::UNIX.0);
 
@@ -83,13 +104,20 @@ pub struct Word {
     pub audit: u16,
     /// Kinds that a rule denies.
     pub deny: u16,
-    /// [`Word::NAMED`].
+    /// [`Word::NAMED`] and the others.
     pub flags: u16,
 }
 
 impl Word {
     /// The object has a name in the sandbox's view; without it no rule could speak about it.
     pub const NAMED: u16 = 1;
+    /// Something is mounted there in the sandbox's view.
+    pub const MOUNT_POINT: u16 = 1 << 1;
+    /// A rule denies to read a whole directory and says nothing of changes: what is hidden may not be changed
+    /// either (it would else be a place to hide things in).
+    pub const HIDDEN: u16 = 1 << 2;
+    /// A rule inside the hidden place says what may be changed there.
+    pub const SAID: u16 = 1 << 3;
 
     /// Says nothing.
     pub const NONE: Self = Self {
@@ -153,6 +181,20 @@ impl Word {
             audit: self.audit | other.audit,
             deny: self.deny | other.deny,
             flags: self.flags | other.flags,
+        }
+    }
+
+    /// This word with what [`Word::HIDDEN`] means for it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn settled(self) -> Self {
+        if self.flags & (Self::HIDDEN | Self::SAID) == Self::HIDDEN {
+            Self {
+                deny: self.deny | Access::CHANGING.0 | Access::CREATE.0,
+                ..self
+            }
+        } else {
+            self
         }
     }
 

@@ -53,7 +53,9 @@ impl Actor {
     /// in that order); it then counts as outside only because there is nothing left to ask.
     #[inline(always)]
     pub fn of(sandbox: SandboxId, cgroup: u64) -> Option<Self> {
-        let Sandbox { policy, enforce } = *SANDBOXES.get(sandbox.0)?;
+        let Sandbox {
+            policy, enforce, ..
+        } = *SANDBOXES.get(sandbox.0)?;
         Some(Self {
             sandbox: sandbox.0,
             cgroup,
@@ -125,6 +127,19 @@ pub fn marked(task: Task) -> Option<SandboxId> {
     }
     // SAFETY: as in `armed`.
     unsafe { TASKS.get(&task.0) }.map(|&sandbox| SandboxId(sandbox))
+}
+
+/// Whether a task is in that sandbox, by its mark or its cgroup.
+#[inline(always)]
+pub fn is_in(task: Task, sandbox: u32) -> bool {
+    if let Some(found) = marked(task) {
+        return found.0 == sandbox;
+    }
+    let cgroup = task
+        .cgroups()
+        .and_then(|set| set.default_cgroup())
+        .and_then(|cgroup| cgroup.id());
+    matches!(cgroup.and_then(armed), Some(found) if found.0 == sandbox)
 }
 
 /// Marks a task.

@@ -5,14 +5,15 @@
 
 use aya_ebpf::maps::lpm_trie::Key;
 use opensafe_common::{
-    tables::{NetKey, Policy, PortKey, transport},
+    tables::{FAMILIES, NetKey, Policy, PortKey, socket_class, transport},
     verdict::{Access, Verdict, Word},
 };
 
 use crate::{
     actor::Actor,
+    bound::masked,
     kernel::Dentry,
-    maps::{NETS, POLICIES, PORTS},
+    maps::{NETS, POLICIES, PORTS, SANDBOXES},
     path,
 };
 
@@ -119,6 +120,99 @@ pub fn at_other_family(actor: &Actor) -> Decision {
     Decision {
         verdict: actor.policy.other_family.verdict(Access::UNIX),
         nameless: false,
+    }
+}
+
+/// May the actor do an operation, by its number?
+#[inline(always)]
+pub fn at_operation(actor: &Actor, operation: u16) -> Decision {
+    let kind = Access(1 << (operation & 0xf));
+    Decision {
+        verdict: actor.policy.operations.verdict(kind),
+        nameless: false,
+    }
+}
+
+/// May the actor make a socket of this family and type?
+#[inline(always)]
+pub fn at_socket(actor: &Actor, family: u32, socket_type: u32) -> Decision {
+    let last = FAMILIES as u32 - 1;
+    let family = if family > last { last } else { family };
+    let class = socket_class(socket_type);
+    let at = masked::<{ FAMILIES as i32 - 1 }>(u64::from(family));
+    // SAFETY: the mask keeps the index inside the table.
+    let byte = unsafe { *actor.policy.sockets.as_ptr().add(at) };
+    Decision {
+        verdict: Verdict::from_u8(byte >> class & 3).unwrap_or(Verdict::Deny),
+        nameless: false,
+    }
+}
+
+/// May the actor bind a socket to a local `address` (IPv4 mapped)? Every address of IPv6 is every one of IPv4
+/// too, unless the socket says otherwise.
+#[inline(always)]
+pub fn at_local_address(actor: &Actor, address: [u8; 16], transport: u16, port: u16) -> Decision {
+    const EVERY_V4: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0];
+    let how = transport | transport::BIND;
+    let mut verdict = one_address(actor, address, how, port);
+    if matches!(unspecified(&address), Some(IpFamily::V6)) {
+        verdict = stricter(verdict, one_address(actor, EVERY_V4, how, port));
+    }
+    Decision {
+        verdict,
+        nameless: false,
+    }
+}
+
+/// May the actor have the file at `dentry` in its memory as code? Where a rule forbids to run it, or to map
+/// it so, no. Where programs run only if rules allow them, such a file must be one that they allow, or a
+/// library that the sandbox cannot have made or changed. Programs that are only audited are on record by the
+/// program that runs.
+#[inline(always)]
+pub fn at_mapping(actor: &Actor, dentry: Dentry) -> (Decision, Access) {
+    let both = Access::EXEC.union(Access::MAP_EXEC);
+    let word = path::word(actor.policy_index, dentry).unwrap_or(Word::NONE);
+    let named = word.flags & Word::NAMED != 0;
+    let decision = |verdict| Decision {
+        verdict,
+        nameless: !named,
+    };
+    if word.deny & both.0 != 0 {
+        return (decision(Verdict::Deny), Access(word.deny & both.0));
+    }
+    let default = actor.policy.default.verdict(Access::EXEC);
+    if default as u8 == Verdict::Allow as u8 || word.allow & Access::EXEC.0 != 0 {
+        return (decision(Verdict::Allow), Access::MAP_EXEC);
+    }
+    let changes = Access::WRITE.union(Access::CREATE);
+    let fallback = if named {
+        actor.policy.default
+    } else {
+        actor.policy.nameless
+    };
+    let fixed = word.or_else(fallback).deny & changes.0 == changes.0;
+    if dentry.is_library() && (fixed || named && is_from_before(actor, dentry)) {
+        return (decision(Verdict::Allow), Access::MAP_EXEC);
+    }
+    (decision(default), Access::EXEC)
+}
+
+/// Whether a file has stayed as it was since before the actor's sandbox was started.
+#[inline(always)]
+fn is_from_before(actor: &Actor, dentry: Dentry) -> bool {
+    // linux/magic.h. Of its files a process says how old they are.
+    const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+    match dentry
+        .superblock()
+        .and_then(|superblock| superblock.magic())
+    {
+        Some(FUSE_SUPER_MAGIC) | None => return false,
+        Some(_) => {}
+    }
+    let changed = dentry.inode().and_then(|inode| inode.changed_s());
+    match (changed, SANDBOXES.get(actor.sandbox)) {
+        (Some(changed), Some(sandbox)) => changed < u64::from(sandbox.started_s),
+        _ => false,
     }
 }
 

@@ -62,6 +62,7 @@ pub enum Requested {
 pub trait Body: Copy {}
 impl Body for FileBody {}
 impl Body for ConnectBody {}
+impl Body for opensafe_common::event::OperationBody {}
 impl Body for opensafe_common::event::ForkBody {}
 impl Body for opensafe_common::event::ExitBody {}
 

@@ -5,9 +5,12 @@
 //! stale or NULL where we got it from memory; the read helper then fails and the caller gets `None`,
 //! it cannot fault.
 
-use aya_ebpf::helpers::{bpf_get_current_task_btf, bpf_probe_read_kernel};
+use aya_ebpf::helpers::{bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel, generated};
 
-use crate::maps::constant;
+use crate::{
+    bound::{masked, zeroed},
+    maps::constant,
+};
 
 /// Declares the kernel types: an address, and a reading function for each field.
 macro_rules! kernel_types {
@@ -32,6 +35,24 @@ kernel_types! {
         id: u32 = task_pid,
         process: u32 = task_tgid,
         cgroups: CssSet = task_cgroups,
+        namespaces: NsProxy = task_nsproxy,
+    }
+    /// `struct nsproxy`.
+    NsProxy {
+        mounts: MountNamespace = nsproxy_mnt_ns,
+    }
+    /// `struct mnt_namespace`.
+    MountNamespace {
+        number: u32 = mnt_namespace_inum,
+    }
+    /// `struct vfsmount`.
+    Mount {
+        root: Dentry = vfsmount_mnt_root,
+        flags: u32 = vfsmount_mnt_flags,
+    }
+    /// `struct vm_area_struct`.
+    Area {
+        file: File = area_vm_file,
     }
     /// `struct css_set`.
     CssSet {
@@ -49,10 +70,14 @@ kernel_types! {
     /// `struct file`.
     File {
         dentry: Dentry = file_path_dentry,
+        flags: u32 = file_flags,
+        mode: u32 = file_mode,
+        private: u64 = file_private_data,
     }
     /// `struct path`.
     Path {
         dentry: Dentry = path_dentry,
+        mount: Mount = path_mnt,
     }
     /// `struct dentry`.
     Dentry {
@@ -68,6 +93,7 @@ kernel_types! {
         mode: u16 = inode_mode,
         number: u64 = inode_number,
         generation: u32 = inode_generation,
+        device: u32 = inode_rdev,
     }
     /// `struct super_block`.
     Superblock {
@@ -87,12 +113,61 @@ kernel_types! {
     /// `struct sock`.
     Sock {
         kind: u16 = sock_type,
+        family: u16 = sock_family,
+        protocol: u16 = sock_protocol,
+        local_port: u16 = sock_num,
+        peer_port: u16 = sock_dport,
+        peer_v4: u32 = sock_daddr,
+        peer_v6_high: u64 = sock_v6_daddr,
         unix_address: UnixAddress = unix_sock_addr,
+        unix_peer: Sock = unix_sock_peer,
         unix_dentry: Dentry = unix_sock_path_dentry,
     }
     /// `struct unix_address`.
     UnixAddress {
         len: u32 = unix_address_len,
+    }
+}
+
+impl Sock {
+    /// The low half of the peer's IPv6 address, in the network's order.
+    #[inline(always)]
+    pub fn peer_v6_low(self) -> Option<u64> {
+        read(self.0 + u64::from(constant!(OFFSETS.sock_v6_daddr)) + 8)
+    }
+}
+
+impl Mount {
+    /// The mount around it, on which it is mounted: the `struct vfsmount` is a member of a `struct mount`.
+    #[inline(always)]
+    pub fn around(self) -> Option<Self> {
+        let at = u64::from(constant!(OFFSETS.mount_mnt));
+        let whole = self.0.wrapping_sub(at);
+        let parent: u64 = read(whole + u64::from(constant!(OFFSETS.mount_parent)))?;
+        Some(Self(parent + at))
+    }
+}
+
+impl Inode {
+    /// The process that an inode of procfs is about; `None` if it is about none.
+    #[inline(always)]
+    pub fn process(self) -> Option<Task> {
+        // `struct proc_inode` has the inode as a member, and the `struct pid`, whose list of tasks begins with the
+        // one that has that id as its own.
+        let whole = self
+            .0
+            .wrapping_sub(u64::from(constant!(OFFSETS.proc_inode_vfs_inode)));
+        let pid: u64 = read(whole + u64::from(constant!(OFFSETS.proc_inode_pid)))?;
+        if pid == 0 {
+            return None;
+        }
+        let first: u64 = read(pid + u64::from(constant!(OFFSETS.pid_tasks)))?;
+        if first == 0 {
+            return None;
+        }
+        Some(Task(
+            first.wrapping_sub(u64::from(constant!(OFFSETS.task_pid_links))),
+        ))
     }
 }
 
@@ -165,13 +240,105 @@ impl Dentry {
     pub unsafe fn copy_head(self, to: *mut DentryHead) -> bool {
         // SAFETY: by the caller's promise; the helper checks the source.
         unsafe {
-            aya_ebpf::helpers::generated::bpf_probe_read_kernel(
+            generated::bpf_probe_read_kernel(
                 to.cast(),
                 size_of::<DentryHead>() as u32,
                 self.0 as *const core::ffi::c_void,
             ) == 0
         }
     }
+}
+
+impl Inode {
+    /// When its content, its names or its attributes last changed, in seconds since 1970.
+    #[inline(always)]
+    pub fn changed_s(self) -> Option<u64> {
+        let at = match (
+            constant!(OFFSETS.inode_ctime_s),
+            constant!(OFFSETS.inode_ctime_before_6_11),
+        ) {
+            (0, 0) => constant!(OFFSETS.inode_ctime_before_6_6),
+            (0, at) | (at, _) => at,
+        };
+        if at == 0 {
+            return None;
+        }
+        read(self.0 + u64::from(at))
+    }
+}
+
+impl Dentry {
+    /// Whether it is called like a shared library: `….so`, `….so.6`. Not for names that are longer than any
+    /// library's.
+    #[inline(always)]
+    pub fn is_library(self) -> bool {
+        is_library(self.0) == 1
+    }
+}
+
+/// [`Dentry::is_library`], as a function of its own for its stack's sake.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn is_library(dentry: u64) -> u64 {
+    u64::from(is_called_library(Dentry(dentry)))
+}
+
+#[inline(always)]
+fn is_called_library(dentry: Dentry) -> bool {
+    let Some(head) = dentry.head() else {
+        return false;
+    };
+    let len = head.name_len();
+    if len as usize > LIBRARY_NAME_BYTES {
+        return false;
+    }
+    let mut looking = Looking {
+        name: zeroed::<{ LIBRARY_NAME_BYTES / 8 + 1 }>(),
+        found: 0,
+    };
+    let len = masked::<0x3f>(u64::from(len)) as u32;
+    // SAFETY: `len` is below the buffer's size; the helper checks the source. The callback has the
+    // signature that bpf_loop wants, and `looking` outlives the call.
+    unsafe {
+        let failed = generated::bpf_probe_read_kernel(
+            looking.name.as_mut_ptr().cast(),
+            len,
+            head.name() as *const core::ffi::c_void,
+        );
+        if failed != 0 {
+            return false;
+        }
+        bpf_loop(
+            len,
+            look_for_so as *mut core::ffi::c_void,
+            (&raw mut looking).cast(),
+            0,
+        );
+    }
+    looking.found != 0
+}
+
+/// Names of libraries are shorter.
+const LIBRARY_NAME_BYTES: usize = 63;
+
+/// A name in which `.so` is looked for, with zeroes after it.
+struct Looking {
+    name: [u64; LIBRARY_NAME_BYTES / 8 + 1],
+    found: u64,
+}
+
+unsafe extern "C" fn look_for_so(round: u32, context: *mut core::ffi::c_void) -> i64 {
+    // SAFETY: `is_library` passes its `Looking`, which nobody else has.
+    let looking = unsafe { &mut *context.cast::<Looking>() };
+    let at = masked::<0x3f>(u64::from(round));
+    // SAFETY: `at` is at most 63 and the three bytes after it are still in the struct: `found` follows.
+    let byte = |more: usize| unsafe { *(&raw const *looking).cast::<u8>().add(at + more) };
+    let ends = byte(3) == 0 || byte(3) == b'.';
+    if byte(0) == b'.' && byte(1) == b's' && byte(2) == b'o' && ends {
+        looking.found = 1;
+        return 1;
+    }
+    0
 }
 
 /// An argument of an LSM hook, as a number: the verifier knows the argument itself as a pointer, which

@@ -151,6 +151,12 @@ pub fn process() -> u32 {
     Known::task().get(constant!(OFFSETS.task_tgid))
 }
 
+/// Thread id of the running task.
+#[inline(always)]
+pub fn thread() -> u32 {
+    Known::task().get(constant!(OFFSETS.task_pid))
+}
+
 /// Process id of the running task's parent.
 #[inline(always)]
 pub fn parent_process() -> u32 {

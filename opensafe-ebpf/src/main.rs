@@ -29,7 +29,7 @@ use aya_ebpf::{
 use opensafe_common::event::ConnectBody;
 
 use gate::gate;
-use hooks::{cgroup_net, exec, file, life, net};
+use hooks::{cgroup_net, exec, file, guard, life, names, net, socket};
 
 /// Declares LSM programs (`CONFIG_BPF_LSM`, Linux ≥ 5.7) that go through the gate.
 macro_rules! lsm_programs {
@@ -48,23 +48,103 @@ lsm_programs! {
     /// A program or the interpreter its first line names.
     bprm_check_security("bprm_check_security") = exec::check;
     /// A new file, device, pipe or socket.
-    path_mknod("path_mknod") = file::mknod;
+    path_mknod("path_mknod") = names::mknod;
     /// A new directory.
-    path_mkdir("path_mkdir") = file::make;
+    path_mkdir("path_mkdir") = names::make_directory;
     /// A new symbolic link.
-    path_symlink("path_symlink") = file::make;
+    path_symlink("path_symlink") = names::make_link;
     /// A further name for a file.
-    path_link("path_link") = file::link;
+    path_link("path_link") = names::link;
     /// Another name for a file or directory.
-    path_rename("path_rename") = file::rename;
+    path_rename("path_rename") = names::rename;
     /// A name taken away.
-    path_unlink("path_unlink") = file::remove;
+    path_unlink("path_unlink") = names::remove;
     /// A directory taken away.
-    path_rmdir("path_rmdir") = file::remove;
-    /// A new superblock.
-    sb_kern_mount("sb_kern_mount") = file::mount;
+    path_rmdir("path_rmdir") = names::remove_directory;
     /// Cutting a file by its path.
     path_truncate("path_truncate") = file::truncate;
+    /// A file's mode.
+    path_chmod("path_chmod") = file::attributes;
+    /// A file's owner.
+    path_chown("path_chown") = file::attributes;
+    /// A file's times.
+    inode_setattr("inode_setattr") = file::times;
+    /// An extended attribute.
+    inode_setxattr("inode_setxattr") = file::extended_attributes;
+    /// An extended attribute taken away.
+    inode_removexattr("inode_removexattr") = file::extended_attributes;
+    /// An access list (Linux ≥ 6.2; an extended attribute before).
+    inode_set_acl("inode_set_acl") = file::extended_attributes;
+    /// An access list taken away (Linux ≥ 6.2).
+    inode_remove_acl("inode_remove_acl") = file::extended_attributes;
+    /// A descriptor from elsewhere.
+    file_receive("file_receive") = file::receive;
+    /// A command to a device.
+    file_ioctl("file_ioctl") = file::ioctl;
+    /// A command to a device, by a 32-bit program (Linux ≥ 6.8).
+    file_ioctl_compat("file_ioctl_compat") = file::ioctl;
+    /// inotify and fanotify.
+    path_notify("path_notify") = file::watch;
+    /// A file mapped as code.
+    mmap_file("mmap_file") = exec::map;
+    /// Memory that becomes code.
+    file_mprotect("file_mprotect") = exec::protect;
+    /// A new superblock.
+    sb_kern_mount("sb_kern_mount") = guard::new_superblock;
+    /// mount(2).
+    sb_mount("sb_mount") = guard::mount;
+    /// Other options for a superblock.
+    sb_remount("sb_remount") = guard::remount;
+    /// move_mount(2).
+    move_mount("move_mount") = guard::move_mount;
+    /// umount(2).
+    sb_umount("sb_umount") = guard::unmount;
+    /// pivot_root(2).
+    sb_pivotroot("sb_pivotroot") = guard::pivot_root;
+    /// Control over another process.
+    ptrace_access_check("ptrace_access_check") = guard::ptrace;
+    /// kill(2) and its kin.
+    task_kill("task_kill") = guard::signal;
+    /// Signals that descriptors send.
+    file_send_sigiotask("file_send_sigiotask") = guard::signal_by_file;
+    /// prlimit(2).
+    task_setrlimit("task_setrlimit") = guard::limit;
+    /// setpriority(2).
+    task_setnice("task_setnice") = guard::schedule;
+    /// sched_setscheduler(2), sched_setaffinity(2).
+    task_setscheduler("task_setscheduler") = guard::schedule;
+    /// ioprio_set(2).
+    task_setioprio("task_setioprio") = guard::schedule;
+    /// move_pages(2), migrate_pages(2).
+    task_movememory("task_movememory") = guard::schedule;
+    /// A user namespace (Linux ≥ 6.1).
+    userns_create("userns_create") = guard::user_namespace;
+    /// bpf(2).
+    bpf("bpf") = guard::bpf;
+    /// perf_event_open(2).
+    perf_event_open("perf_event_open") = guard::perf_event;
+    /// Modules and other code for the kernel, from a file.
+    kernel_read_file("kernel_read_file") = guard::kernel_read_file;
+    /// The same from memory.
+    kernel_load_data("kernel_load_data") = guard::kernel_load_data;
+    /// A new key.
+    key_alloc("key_alloc") = guard::make_key;
+    /// The use of a key.
+    key_permission("key_permission") = guard::use_key;
+    /// What kernel lockdown is about.
+    locked_down("locked_down") = guard::locked_down;
+    /// settimeofday(2), clock_settime(2).
+    settime("settime") = guard::clock;
+    /// socket(2).
+    socket_create("socket_create") = socket::create;
+    /// bind(2).
+    socket_bind("socket_bind") = socket::bind;
+    /// listen(2).
+    socket_listen("socket_listen") = socket::listen;
+    /// setsockopt(2).
+    socket_setsockopt("socket_setsockopt") = net::option;
+    /// Several SCTP addresses at once.
+    sctp_bind_connect("sctp_bind_connect") = net::sctp;
     /// connect(2).
     socket_connect("socket_connect") = net::connect;
     /// Sending to a named peer.
@@ -132,6 +212,14 @@ fn cgroup_mkdir(ctx: RawTracePointContext) -> i32 {
 fn cgroup_rmdir(ctx: RawTracePointContext) -> i32 {
     life::cgroup_removed(&ctx);
     0
+}
+
+/// Tells which processes are marked (Linux ≥ 5.8).
+// SAFETY: the section that the loader looks for, and a name of its own.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+fn marked_tasks(context: *const u64) -> i32 {
+    life::tell_marked(context)
 }
 
 /// Without BPF LSM: connect(2) to IPv4 (Linux ≥ 4.17).

@@ -15,7 +15,9 @@ use aya_ebpf::{
 };
 use opensafe_common::{
     counter::Counter,
-    tables::{CHUNK_CELLS, DEAD, MAX_PATH_BYTES, Policy, ROW_HEAD_CELLS, Start, SuperblockKey},
+    tables::{
+        BELOW_CELL, CHUNK_CELLS, DEAD, MAX_PATH_BYTES, Policy, ROW_HEAD_CELLS, Start, SuperblockKey,
+    },
     verdict::Word,
 };
 
@@ -51,6 +53,36 @@ pub fn word(policy_index: u32, dentry: Dentry) -> Option<Word> {
 #[inline(always)]
 pub fn abstract_word(policy_index: u32, name: u64, len: u32) -> Option<Word> {
     unpack(abstract_name_word(policy_index, name, len))
+}
+
+/// Whether at every path below a directory the same is denied for it at `old` as at `new`; `None` if that
+/// could not be found out.
+#[inline(always)]
+pub fn same_below(policy_index: u32, old: Dentry, new: Dentry) -> Option<bool> {
+    equal(
+        below(policy_index, old.0, WHOLE_NAME),
+        below(policy_index, new.0, WHOLE_NAME),
+    )
+}
+
+/// Whether something else is denied below this name than below any other in its directory: what rules
+/// protect lies there, or would; `None` if that could not be found out.
+#[inline(always)]
+pub fn is_special(policy_index: u32, dentry: Dentry) -> Option<bool> {
+    let plain = equal(
+        below(policy_index, dentry.0, WHOLE_NAME),
+        below(policy_index, dentry.0, SOME_OTHER_NAME),
+    );
+    plain.map(|plain| !plain)
+}
+
+#[inline(always)]
+fn equal(one: u64, other: u64) -> Option<bool> {
+    if one == NO_WORD || other == NO_WORD {
+        None
+    } else {
+        Some(one == other)
+    }
 }
 
 /// Whether the policy's tables know the superblock that `dentry` lies on.
@@ -318,6 +350,55 @@ fn read_walked(slot: u32, policy_index: u32, dentry: Dentry, walked: Walked) -> 
     word_at(reading.state)
 }
 
+/// [`below`] reads the path up to its end.
+const WHOLE_NAME: u32 = 0;
+/// [`below`] reads a name that no rule mentions in place of the last one.
+const SOME_OTHER_NAME: u32 = 1;
+
+/// The two automata's numbers for what is denied below a directory at `dentry`; [`NO_WORD`] for what
+/// has no name. A function that the verifier checks once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn below(policy_index: u32, dentry: u64, name: u32) -> u64 {
+    let Some(slot) = Claim::take() else {
+        count(Counter::UndecidedNoScratch);
+        return NO_WORD;
+    };
+    let walked = walk(slot.index(), dentry);
+    let numbers = read_below(slot.index(), policy_index, Dentry(dentry), walked, name);
+    slot.release();
+    numbers.unwrap_or(NO_WORD)
+}
+
+#[inline(always)]
+fn read_below(slot: u32, policy_index: u32, dentry: Dentry, walked: u64, name: u32) -> Option<u64> {
+    let walked = Walked::unpack(walked);
+    if !walked.whole {
+        return None;
+    }
+    let mut reading = ReadingPath {
+        state: start(policy_index, dentry.superblock()?)?,
+        slot,
+        policy_index,
+        from: walked.start,
+    };
+    if name == SOME_OTHER_NAME {
+        let len = masked::<0xff>(u64::from(dentry.head()?.name_len())) as u32;
+        reading.run(PATH_END - 1 - len);
+        let policy = POLICIES.get(policy_index)?;
+        // A control character: rules could name it, and then protect what they need not.
+        reading.state = step(policy, step(policy, reading.state, b'/'), 1);
+    } else {
+        reading.run(PATH_END);
+    }
+    let number = |state: u32| cell(state.wrapping_add(BELOW_CELL));
+    let (anchored, floating) = (
+        number(reading.state.anchored)?,
+        number(reading.state.floating)?,
+    );
+    Some(u64::from(anchored) | u64::from(floating) << 32)
+}
+
 /// Reads a path that lies in a slot.
 struct ReadingPath {
     state: Start,
@@ -519,7 +600,11 @@ fn next(state: u32, class: u32) -> u32 {
 /// What both automata say at a pair of states.
 #[inline(always)]
 fn word_at(state: Start) -> Option<Word> {
-    Some(row_word(state.anchored)?.merge(row_word(state.floating)?))
+    Some(
+        row_word(state.anchored)?
+            .merge(row_word(state.floating)?)
+            .settled(),
+    )
 }
 
 #[inline(always)]

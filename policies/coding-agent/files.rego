@@ -29,6 +29,17 @@ rules contains {
 	"severity": "info",
 }
 
+# They are everyone's, and the kernel asks no rights of root.
+rules contains {
+	"id": "files.device-nodes",
+	"on": "file",
+	"match": ["/dev", "/dev/{null,zero,full,random,urandom,tty,ptmx,console,ttyS0,hvc0}"],
+	"access": ["delete", "rename", "link", "attributes"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "device files are everyone's, and stay as they are",
+}
+
 # What of the workspace is denied is in git.rego and workspace.rego.
 rules contains {
 	"id": "files.workspace",

@@ -8,6 +8,11 @@ test_reading_is_free_but_for_devices if {
 	not "/**" in matched("files.read")
 }
 
+test_device_files_stay_as_they_are if {
+	denies("files.device-nodes", "/dev")
+	not "write" in rule("files.device-nodes").access
+}
+
 test_the_workspace_is_writable if allows("files.workspace", "/home/me/work/**")
 
 test_the_home_directory_is_not_writable if {

@@ -40,8 +40,26 @@ allows(id, path) if {
 	path in matched(id)
 }
 
-test_only_programs_may_run_by_default if {
-	sandbox.defaults == {"exec": "allow", "file": "deny", "connect": "deny"}
+test_only_programs_may_run_and_serve_by_default if {
+	every operation in ["file", "connect"] {
+		sandbox.defaults[operation] == "deny"
+	}
+	every operation in ["exec", "bind"] {
+		sandbox.defaults[operation] == "allow"
+	}
+}
+
+test_user_namespaces_are_on_record if sandbox.defaults.namespace == "audit"
+
+# Absent is denied.
+test_nothing_is_done_to_others_and_the_kernel if {
+	allowed := {"exec", "file", "connect", "bind", "namespace"}
+	every operation, _ in sandbox.defaults {
+		operation in allowed
+	}
+	every found in rules {
+		found.on in {"exec", "file", "connect", "bind"}
+	}
 }
 
 test_every_id_is_used_once if {

@@ -185,8 +185,8 @@ rules contains {
 	"reason": "other processes' memory stays outside the sandbox",
 }
 
-# `ps aux` reads every process's environment, so it cannot be denied by its name: whose it is does not
-# show there.
+# `ps aux` reads every process's environment. Of those outside the default for `ptrace` denies it; that of
+# the sandbox's own cannot be denied by its name, for whose it is does not show there.
 rules contains {
 	"id": "secrets.environment",
 	"on": "file",

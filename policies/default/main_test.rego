@@ -41,7 +41,23 @@ allows(id, path) if {
 }
 
 test_only_programs_may_run_by_default if {
-	sandbox.defaults == {"exec": "allow", "file": "deny", "connect": "deny"}
+	every operation in ["file", "connect", "bind"] {
+		sandbox.defaults[operation] == "deny"
+	}
+	sandbox.defaults.exec == "allow"
+}
+
+test_user_namespaces_are_on_record if sandbox.defaults.namespace == "audit"
+
+# Absent is denied.
+test_nothing_is_done_to_others_and_the_kernel if {
+	allowed := {"exec", "file", "connect", "bind", "namespace"}
+	every operation, _ in sandbox.defaults {
+		operation in allowed
+	}
+	every found in rules {
+		found.on in {"exec", "file", "connect", "bind"}
+	}
 }
 
 test_every_id_is_used_once if {

@@ -92,3 +92,43 @@ rules contains {
 	"verdict": "allow",
 	"severity": "info",
 }
+
+# Servers are for this machine alone.
+rules contains {
+	"id": "bind.loopback",
+	"on": "bind",
+	"match": ["127.0.0.0/8", "::1"],
+	"verdict": "allow",
+	"severity": "info",
+}
+
+rules contains {
+	"id": "bind.public",
+	"on": "bind",
+	"match": ["0.0.0.0", "::"],
+	"ports": ["1-65535"],
+	"verdict": "deny",
+	"severity": "medium",
+	"reason": "the network around this machine would reach it; bind to 127.0.0.1 or ::1",
+}
+
+# Resolvers and QUIC clients bind to no address and no port, so that the kernel chooses both. That is port
+# 0, which is in no range of ports: this rule is left with it.
+rules contains {
+	"id": "bind.udp-client",
+	"on": "bind",
+	"match": ["0.0.0.0", "::"],
+	"protocol": "udp",
+	"verdict": "allow",
+	"severity": "info",
+}
+
+# Nobody can contact it there.
+rules contains {
+	"id": "bind.ping",
+	"on": "bind",
+	"match": "*",
+	"protocol": "icmp",
+	"verdict": "allow",
+	"severity": "info",
+}

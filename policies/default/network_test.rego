@@ -37,3 +37,20 @@ is_about_everyone(found) if {
 	not found.protocol
 	not found.ports
 }
+
+test_servers_are_for_this_machine_alone if {
+	allows("bind.loopback", "127.0.0.0/8")
+	allows("bind.loopback", "::1")
+	not rule("bind.loopback").ports
+	denies("bind.public", "0.0.0.0")
+	denies("bind.public", "::")
+	not rule("bind.public").protocol
+}
+
+# Port 0 is in no range.
+test_a_client_may_have_the_kernel_choose_its_port if {
+	rule("bind.public").ports == ["1-65535"]
+	allows("bind.udp-client", "0.0.0.0")
+	rule("bind.udp-client").protocol == "udp"
+	not rule("bind.udp-client").ports
+}

@@ -5,13 +5,14 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::help;
-use crate::run::Mode;
+use crate::{boundary::Kind, run::Mode};
 
 /// Run AI agents in a sandbox whose policy the kernel enforces
 ///
 /// OpenSafe holds a command, and everything it starts, to a policy written in Rego. The kernel itself
-/// allows or denies running programs, opening files and contacting peers; every denial is shown and put
-/// on record, with the rule that made it.
+/// allows or denies what it runs, what it does to files, whom it contacts, and what it does to other
+/// processes, to mounts and to the kernel; every denial is shown and put on record, with the rule that
+/// made it.
 #[derive(Debug, Parser)]
 #[command(
     name = "opensafe",
@@ -80,6 +81,10 @@ pub enum Command {
     /// Finds out by doing it: programs are loaded into the kernel and a canary is denied, operation by
     /// operation. What is missing is said, and how to get it.
     Doctor(DoctorArgs),
+
+    /// Try whether anything gets out of a sandbox here
+    #[command(subcommand, arg_required_else_help = true)]
+    Boundary(BoundaryCommand),
 
     /// Check, show and test policies
     #[command(subcommand, arg_required_else_help = true)]
@@ -196,10 +201,36 @@ pub enum EventName {
     Exec,
     /// A process ended
     Exit,
-    /// A file was opened, or was to be
+    /// A file was opened or changed, or was to be
     File,
     /// A peer was contacted, or was to be
     Connect,
+    /// A socket was made, or was to be
+    Socket,
+    /// A socket was bound to a local address, or was to be
+    Bind,
+    /// Mounts that processes outside share were changed, or were to be
+    Mount,
+    /// A process outside was looked into or controlled, or was to be
+    Ptrace,
+    /// A process outside got a signal or other limits, or was to
+    Signal,
+    /// A user namespace was made, or was to be
+    Namespace,
+    /// bpf(2) or perf_event_open(2) was called, or was to be
+    Bpf,
+    /// Code was loaded into the kernel, or was to be
+    Module,
+    /// A key that the kernel keeps was used, or was to be
+    Keyring,
+    /// Something was typed into a terminal, or was to be
+    Terminal,
+    /// The kernel's memory, ports or probes were used, or were to be
+    Kernel,
+    /// A control file of a cgroup outside was written, or was to be
+    Cgroup,
+    /// A device node was made or a disk opened, or was to be
+    Device,
     /// Events were lost
     Loss,
     /// The run started
@@ -211,18 +242,11 @@ pub enum EventName {
 }
 
 impl EventName {
-    /// As a record has it.
+    /// Whether a record has it as `name`.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Exec => "exec",
-            Self::Exit => "exit",
-            Self::File => "file",
-            Self::Connect => "connect",
-            Self::Loss => "loss",
-            Self::RunStart => "run.start",
-            Self::RunEnd => "run.end",
-        }
+    pub fn is(self, name: &str) -> bool {
+        self.to_possible_value()
+            .is_some_and(|value| value.get_name() == name)
     }
 }
 
@@ -243,6 +267,80 @@ pub struct RunsArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = help::DOCTOR)]
 pub struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `opensafe boundary`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BoundaryCommand {
+    /// Make attempts to get out of a throwaway sandbox
+    ///
+    /// Over a hundred ways to read, change, run, contact or stop what a policy denies are tried: first outside a
+    /// sandbox, where one that does not work says nothing and is left out, then inside one. Each has to fail
+    /// there, and to be on record. Then ordinary work is done, which has to pass.
+    ///
+    /// It does no harm: it works on files of its own in a temporary directory, on processes that it starts, and on
+    /// listeners on loopback. Nothing is sent anywhere, and nothing of the host is changed.
+    Test(BoundaryTestArgs),
+
+    /// List the gaps of a sandbox, without trying anything
+    ///
+    /// Reads what is set: the policy, the user and its rights, mounts, the environment's names, limits. Each gap is
+    /// shown with how much it matters, why, and how to close it. Without a run, a process or a cgroup it is about
+    /// what `opensafe run` would give here.
+    Audit(BoundaryAuditArgs),
+}
+
+/// `opensafe boundary audit`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::BOUNDARY_AUDIT)]
+pub struct BoundaryAuditArgs {
+    /// A run that goes on: its id or the first characters of it, or its record's path
+    #[arg(value_name = "RUN", value_hint = ValueHint::FilePath)]
+    pub run: Option<PathBuf>,
+
+    /// A process in any sandbox, also in one that is not OpenSafe's
+    #[arg(long, value_name = "PID", conflicts_with = "run")]
+    pub pid: Option<i32>,
+
+    /// A sandbox's cgroup
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["run", "pid"])]
+    pub cgroup: Option<PathBuf>,
+
+    /// The policy that holds, or would; may be given more than once [default: the run's; `default` if nothing runs]
+    #[arg(short, long, value_name = "DIR|FILE|NAME", value_hint = ValueHint::AnyPath)]
+    pub policy: Vec<PathBuf>,
+
+    /// The sandbox, if it does not run
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `opensafe boundary test`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = help::BOUNDARY_TEST)]
+pub struct BoundaryTestArgs {
+    /// Policy to try; may be given more than once [default: a built-in one]
+    ///
+    /// Rules about the throwaway files, programs and peers are added to it. Without it, these and a strict
+    /// policy around them are what is tried.
+    #[arg(short, long, value_name = "DIR|FILE|NAME", value_hint = ValueHint::AnyPath)]
+    pub policy: Vec<PathBuf>,
+
+    /// Only these kinds of attempts
+    #[arg(long, value_name = "KIND", value_delimiter = ',', num_args = 1..)]
+    pub only: Vec<Kind>,
+
+    /// List the attempts, and make none
+    #[arg(long)]
+    pub list: bool,
+
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -1,7 +1,9 @@
 //! `opensafe events`: a record as a table.
 
 use std::{
+    borrow::Cow,
     io::{self, Write},
+    net::IpAddr,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -16,16 +18,19 @@ use super::{
     table::{Cell, Cut, Table},
 };
 use crate::{
+    rules::access,
     run::Status,
     sink::{
+        object::{bind_text, file_text, ip_text, operation_text, peer_over, socket_text, who},
         record::{
             place::{FindError, Invoker},
             read::{Line, Lines, ReadError, read},
         },
-        terminal::{duration, peer_over, who},
+        terminal::duration,
         text::{printable, printable_path},
     },
 };
+use opensafe_common::operation::Operation;
 
 const COLUMNS: [(&str, Cut); 6] = [
     ("TIME", Cut::Never),
@@ -159,11 +164,7 @@ fn each<R: io::BufRead>(
 }
 
 fn wanted(line: &Line, args: &EventsArgs) -> bool {
-    let named = args.event.is_empty()
-        || args
-            .event
-            .iter()
-            .any(|event| event.as_str() == line.event());
+    let named = args.event.is_empty() || args.event.iter().any(|event| event.is(line.event()));
     named && (!args.denied || line.is_denial())
 }
 
@@ -190,25 +191,25 @@ fn row(line: &Line, home: &Path, zone: &TimeZone) -> [Cell; 6] {
 }
 
 /// What was done and to what.
-fn what(line: &Line, home: &Path) -> (&'static str, String) {
+fn what(line: &Line, home: &Path) -> (Cow<'static, str>, String) {
     let path = |key| {
         line.bytes(key)
             .map(|path| printable_path(&path, home).into_owned())
     };
     let number = |key| line.number(key).unwrap_or_default();
     match line.event() {
-        "run.start" => ("start", command(&line.list("process.command_args"))),
+        "run.start" => ("start".into(), command(&line.list("process.command_args"))),
         "run.end" => {
             let lasted = std::time::Duration::from_nanos(number("opensafe.run.duration_nano"));
             let how = status(line).map_or_else(
                 || "the command never ran".to_owned(),
                 |status| status.to_string(),
             );
-            ("end", format!("{how} after {}", duration(lasted)))
+            ("end".into(), format!("{how} after {}", duration(lasted)))
         }
         "loss" => {
             let lost = number("opensafe.loss.seen").saturating_sub(number("opensafe.loss.sent"));
-            ("loss", format!("{lost} events lost so far"))
+            ("loss".into(), format!("{lost} events lost so far"))
         }
         "exec" => {
             let mut object = path("file.path").unwrap_or_default();
@@ -217,25 +218,25 @@ fn what(line: &Line, home: &Path) -> (&'static str, String) {
             if !line.is("opensafe.enforced") && arguments.len() > 1 {
                 object = format!("{object} {}", command(&arguments[1..]));
             }
-            ("exec", object)
+            ("exec".into(), object)
         }
         "file" => {
-            let access = line.list("opensafe.file.access");
-            let has = |word: &[u8]| access.iter().any(|kind| kind == word);
-            let word = match (has(b"read"), has(b"write"), has(b"create")) {
-                (_, _, true) => "create",
-                (true, true, _) => "read+write",
-                (_, true, _) => "write",
-                _ => "read",
-            };
-            (word, path("file.path").unwrap_or_default())
+            let access = access::from_kind_words(&line.list("opensafe.file.access"));
+            let received = line.is("opensafe.file.received");
+            let path = line.bytes("file.path").unwrap_or_default();
+            (access::one_word(access), file_text(&path, received, home))
         }
-        "connect" => ("connect", peer(line)),
+        "connect" => ("connect".into(), peer(line)),
+        "socket" => ("socket".into(), socket(line)),
+        "bind" => ("bind".into(), bound(line)),
         "exit" => {
             let how = status(line).map(|status| status.to_string());
-            ("exit", how.unwrap_or_default())
+            ("exit".into(), how.unwrap_or_default())
         }
-        _ => ("other", printable(line.event().as_bytes()).into_owned()),
+        name => match Operation::ALL.iter().find(|known| known.name() == name) {
+            Some(known) => (known.name().into(), operation(line, home)),
+            None => ("other".into(), printable(name.as_bytes()).into_owned()),
+        },
     }
 }
 
@@ -250,19 +251,62 @@ pub(super) fn status(line: &Line) -> Option<Status> {
 
 /// A peer, as policies write it, and its protocol if it is not TCP.
 fn peer(line: &Line) -> String {
+    let text = |key| line.text(key).unwrap_or_default();
     let address = line.bytes("network.peer.address").unwrap_or_default();
-    let address = printable(&address);
-    if line.text("network.transport") == Some("unix") {
-        return format!("unix:{address}");
+    if text("network.transport") == "unix" {
+        return format!("unix:{}", printable(&address));
     }
-    let family = line.text("opensafe.network.family");
-    let peer = match line.number("network.peer.port") {
-        None if address.is_empty() => printable(family.unwrap_or_default().as_bytes()).into_owned(),
-        None | Some(0) => address.into_owned(),
-        Some(port) if address.contains(':') => format!("[{address}]:{port}"),
-        Some(port) => format!("{address}:{port}"),
+    let peer = match (ip(&address), line.number("network.peer.port")) {
+        (Some(address), port) => ip_text(address, narrow(port)),
+        (None, _) if address.is_empty() => {
+            printable(text("opensafe.network.family").as_bytes()).into_owned()
+        }
+        (None, _) => printable(&address).into_owned(),
     };
-    peer_over(peer, line.text("network.transport").unwrap_or_default())
+    peer_over(peer, text("network.transport"))
+}
+
+fn socket(line: &Line) -> String {
+    let text = |key| line.text(key).unwrap_or_default();
+    socket_text(
+        text("opensafe.network.family"),
+        text("opensafe.network.socket_type"),
+    )
+}
+
+/// The address that a socket was bound to.
+fn bound(line: &Line) -> String {
+    let address = line.bytes("network.local.address").unwrap_or_default();
+    match ip(&address) {
+        Some(ip) => bind_text(
+            ip,
+            narrow(line.number("network.local.port")),
+            line.text("network.transport").unwrap_or_default(),
+        ),
+        None => printable(&address).into_owned(),
+    }
+}
+
+fn operation(line: &Line, home: &Path) -> String {
+    let comm = line.bytes("opensafe.target.comm").unwrap_or_default();
+    let target = line
+        .number("opensafe.target.pid")
+        .map(|pid| (comm.as_ref(), pid));
+    operation_text(
+        line.text("opensafe.operation.how").unwrap_or_default(),
+        target,
+        line.bytes("file.path").as_deref(),
+        home,
+    )
+}
+
+fn ip(text: &[u8]) -> Option<IpAddr> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn narrow(port: Option<u64>) -> u16 {
+    port.and_then(|port| u16::try_from(port).ok())
+        .unwrap_or_default()
 }
 
 fn whom(line: &Line) -> String {

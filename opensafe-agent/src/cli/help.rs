@@ -23,8 +23,9 @@ See 'opensafe --help' for examples and exit statuses, and
 
 pub(super) const OPENSAFE: &str = "\
 Examples:
-  What can this host enforce?
+  What can this host enforce, and does it hold?
       sudo opensafe doctor
+      sudo opensafe boundary test
   Run an agent on the project in this directory:
       sudo opensafe run --policy coding-agent -- some-agent fix-issue 1867
   Why did that fail?
@@ -36,10 +37,11 @@ Exit statuses:
   2    the command line makes no sense
   125  'run' or 'doctor' itself failed
   'run' otherwise exits as its command did; 'doctor' with 0, 1 or 2 says that
-  this host enforces everything, a part, or nothing.
+  this host enforces everything, a part, or nothing; 'boundary' with 0 or 1
+  that it holds or does not, with 2 that this could not be found out.
 
 Privileges:
-  'run' and 'doctor' take root; the other commands do not.
+  'run', 'doctor' and 'boundary test' take root; the other commands do not.
 
 Environment:
   NO_COLOR, CLICOLOR_FORCE  never, or always, use colour
@@ -76,6 +78,8 @@ Examples:
       opensafe events --denied
   Everything that a run contacted or executed:
       opensafe events 7f3k2 --event connect,exec
+  What did it try outside its own files and processes?
+      opensafe events 7f3k2 --event bind,socket,mount,ptrace,signal,kernel
   Which files did it write?
       opensafe events 7f3k2 --event file --json | jq -r '
         select(.\"opensafe.file.access\" | index(\"write\")) | .\"file.path\"' | sort -u
@@ -114,6 +118,42 @@ Exit statuses:
   1    a part is
   2    nothing is, or the command line makes no sense
   125  it could not be found out";
+
+pub(super) const BOUNDARY_TEST: &str = "\
+Examples:
+  Does the sandbox hold on this host?
+      sudo opensafe boundary test
+  Does it hold with your own policy?
+      sudo opensafe boundary test --policy coding-agent --policy ./policy
+  What gets out of it, for a script:
+      sudo opensafe boundary test --json | jq '.attempts[]
+          | select(.outcome != \"stopped\" and .outcome != \"not_tried\")'
+
+Privileges:
+  Loading programs into the kernel takes root, and the attempts are made as
+  root, whom nothing else would stop. Nothing is left behind.
+
+Exit statuses:
+  0  all that was tried was stopped and is on record; ordinary work passed
+  1  something got through or is not on record, or ordinary work failed
+  2  it could not be tried, or the command line makes no sense";
+
+pub(super) const BOUNDARY_AUDIT: &str = "\
+Examples:
+  What would a run be given here?
+      opensafe boundary audit --policy coding-agent --workspace ~/project
+  What has one that goes on?
+      sudo opensafe boundary audit xjx3f04d
+  What has a container?
+      sudo opensafe boundary audit --pid \"$(docker inspect -f '{{.State.Pid}}' c)\"
+
+Privileges:
+  None for your own processes; root for those of others.
+
+Exit statuses:
+  0  nothing above low was found
+  1  something was
+  2  it could not be found out, or the command line makes no sense";
 
 pub(super) const POLICY_CHECK: &str = "\
 Examples:

@@ -1,6 +1,7 @@
 //! The command line: what was typed, which command that is, and how it ends.
 
 mod args;
+mod boundary;
 mod doctor;
 mod events;
 mod help;
@@ -16,13 +17,16 @@ use std::{fmt, io, process::ExitCode};
 use clap::Parser as _;
 
 pub use args::{
-    Cli, Color, Command, CompletionsArgs, DoctorArgs, EventName, EventsArgs, ManArgs, PolicyArg,
-    PolicyCheckArgs, PolicyCommand, PolicyRulesArgs, PolicyTestArgs, RunArgs, RunsArgs,
-    SandboxArgs,
+    BoundaryAuditArgs, BoundaryCommand, BoundaryTestArgs, Cli, Color, Command, CompletionsArgs,
+    DoctorArgs, EventName, EventsArgs, ManArgs, PolicyArg, PolicyCheckArgs, PolicyCommand,
+    PolicyRulesArgs, PolicyTestArgs, RunArgs, RunsArgs, SandboxArgs,
 };
 
 /// Exit status where a question was answered with no, or could not be.
 const NO: u8 = 1;
+
+/// Exit status where `boundary` could not find out.
+const UNKNOWN: u8 = 2;
 
 /// Exit status where `run` or `doctor` failed by itself, not by what it ran or found. As env(1) and
 /// docker-run(1) have it.
@@ -47,6 +51,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
     let (result, status) = match cli.command {
         Command::Run(args) => (run::run(args), FAILED),
         Command::Doctor(args) => (doctor::doctor(&args), FAILED),
+        Command::Boundary(command) => (boundary::boundary(&command), UNKNOWN),
         Command::Events(args) => (events::events(&args), NO),
         Command::Runs(args) => (runs::runs(&args), NO),
         Command::Policy(command) => (policy::policy(&command), NO),

@@ -11,7 +11,7 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use nix::{sys::utsname::uname, unistd::Uid};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     Advise as _,
@@ -27,13 +27,11 @@ use crate::{
     },
     rules::{
         Peer, Rule, RuleSet, Subject,
+        access::policy_words,
         peer::{PortRange, Protocol},
     },
     sink::{
-        record::{
-            line::{access_words, verdict},
-            place::Invoker,
-        },
+        record::{line::verdict, place::Invoker},
         text::printable,
     },
     tables::{self, Limits},
@@ -106,7 +104,7 @@ fn rules(args: &PolicyRulesArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The sandbox that `opensafe run` would make for these arguments, as a policy is told of it.
-fn input(args: &SandboxArgs) -> anyhow::Result<Input> {
+pub(super) fn input(args: &SandboxArgs) -> anyhow::Result<Input> {
     let user = match &args.user {
         Some(name) => Account::named(name).with_context(|| format!("there is no user {name}"))?,
         None => {
@@ -152,6 +150,7 @@ fn real(path: PathBuf) -> PathBuf {
 }
 
 /// A rule's subject in the words of a policy.
+#[derive(Default)]
 struct Words {
     on: &'static str,
     matches: Vec<String>,
@@ -162,35 +161,53 @@ struct Words {
 
 impl Words {
     fn of(subject: &Subject) -> Self {
-        let none = Self {
-            on: "exec",
-            matches: Vec::new(),
-            access: Vec::new(),
-            ports: Vec::new(),
-            protocol: None,
-        };
         match subject {
             Subject::Exec(globs) => Self {
-                matches: globs.iter().map(ToString::to_string).collect(),
-                ..none
+                on: "exec",
+                matches: strings(globs),
+                ..Self::default()
             },
             Subject::File { globs, access } => Self {
                 on: "file",
-                matches: globs.iter().map(ToString::to_string).collect(),
-                access: access_words(*access),
-                ..none
+                matches: strings(globs),
+                access: policy_words(*access),
+                ..Self::default()
             },
             Subject::Connect {
                 peers,
                 ports,
                 protocol,
-            } => Self {
-                on: "connect",
-                matches: peers.iter().map(peer).collect(),
-                ports: ports.iter().map(ToString::to_string).collect(),
-                protocol: protocol.map(Protocol::name),
-                ..none
+            } => Self::endpoints("connect", peers, ports, *protocol),
+            Subject::Bind {
+                addresses,
+                ports,
+                protocol,
+            } => Self::endpoints("bind", addresses, ports, *protocol),
+            Subject::Socket(kinds) => Self {
+                on: "socket",
+                matches: strings(kinds),
+                ..Self::default()
             },
+            Subject::Operation(operation) => Self {
+                on: operation.name(),
+                matches: vec!["*".to_owned()],
+                ..Self::default()
+            },
+        }
+    }
+
+    fn endpoints(
+        on: &'static str,
+        peers: &[Peer],
+        ports: &[PortRange],
+        protocol: Option<Protocol>,
+    ) -> Self {
+        Self {
+            on,
+            matches: peers.iter().map(peer).collect(),
+            ports: strings(ports),
+            protocol: protocol.map(Protocol::name),
+            access: Vec::new(),
         }
     }
 
@@ -199,8 +216,8 @@ impl Words {
         match subject {
             Subject::File { access, .. } if *access == Access::FILE => "any".to_owned(),
             Subject::File { .. } => self.access.join(", "),
-            Subject::Exec(_) => String::new(),
-            Subject::Connect { .. } => {
+            Subject::Exec(_) | Subject::Socket(_) | Subject::Operation(_) => String::new(),
+            Subject::Connect { .. } | Subject::Bind { .. } => {
                 let ports = self.ports.join(", ");
                 let both = [ports.as_str(), self.protocol.unwrap_or_default()];
                 let text = both.join(" ").trim().to_owned();
@@ -212,6 +229,10 @@ impl Words {
             }
         }
     }
+}
+
+fn strings(all: &[impl ToString]) -> Vec<String> {
+    all.iter().map(ToString::to_string).collect()
 }
 
 fn peer(peer: &Peer) -> String {
@@ -262,7 +283,7 @@ fn rules_list(rules: &RuleSet, mut out: impl Write) -> io::Result<()> {
         writeln!(out)?;
     }
     writeln!(out, "where no rule matches:")?;
-    for (on, default) in defaults(rules) {
+    for (on, default) in rules.defaults.all() {
         let style = style(default);
         writeln!(
             out,
@@ -296,7 +317,7 @@ fn rows(rules: &RuleSet) -> Vec<[Cell; 7]> {
             rows.push(row);
         }
     }
-    for (on, default) in defaults(rules) {
+    for (on, default) in rules.defaults.all() {
         rows.push([
             Cell::new(format!("defaults.{on}")),
             Cell::new(on),
@@ -310,16 +331,6 @@ fn rows(rules: &RuleSet) -> Vec<[Cell; 7]> {
     rows
 }
 
-/// The verdict where no rule matches, by kind of operation.
-fn defaults(rules: &RuleSet) -> [(&'static str, Verdict); 3] {
-    let defaults = rules.defaults;
-    [
-        ("exec", defaults.exec),
-        ("file", defaults.file),
-        ("connect", defaults.connect),
-    ]
-}
-
 const fn style(verdict: Verdict) -> Style {
     match verdict {
         Verdict::Allow => AnsiColor::Green.on_default(),
@@ -329,13 +340,14 @@ const fn style(verdict: Verdict) -> Style {
 }
 
 fn rules_json(rules: &RuleSet) -> Value {
+    let defaults: Map<String, Value> = rules
+        .defaults
+        .all()
+        .map(|(on, default)| (on.to_owned(), verdict(default).into()))
+        .collect();
     json!({
         "revision": rules.revision,
-        "defaults": {
-            "exec": verdict(rules.defaults.exec),
-            "file": verdict(rules.defaults.file),
-            "connect": verdict(rules.defaults.connect),
-        },
+        "defaults": defaults,
         "rules": rules.rules.iter().map(rule_json).collect::<Vec<_>>(),
     })
 }
@@ -354,7 +366,7 @@ fn rule_json(rule: &Rule) -> Value {
     let mut put = |key: &str, value: Value| json[key] = value;
     match &rule.subject {
         Subject::File { .. } => put("access", json!(words.access)),
-        Subject::Connect { ports, .. } => {
+        Subject::Connect { ports, .. } | Subject::Bind { ports, .. } => {
             if !ports.is_empty() {
                 put("ports", ports.iter().map(port_json).collect());
             }
@@ -362,7 +374,7 @@ fn rule_json(rule: &Rule) -> Value {
                 put("protocol", json!(protocol));
             }
         }
-        Subject::Exec(_) => {}
+        Subject::Exec(_) | Subject::Socket(_) | Subject::Operation(_) => {}
     }
     if let Some(origin) = &rule.origin {
         put("origin", json!(origin));

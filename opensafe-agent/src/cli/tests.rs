@@ -38,12 +38,15 @@ fn the_command_line_is_consistent() {
 
 #[test]
 fn every_commands_help_is_as_reviewed() {
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 14] = [
         &[],
         &["run"],
         &["events"],
         &["runs"],
         &["doctor"],
+        &["boundary"],
+        &["boundary", "test"],
+        &["boundary", "audit"],
         &["policy"],
         &["policy", "check"],
         &["policy", "rules"],

@@ -12,13 +12,16 @@ use opensafe_common::{
 };
 
 use super::{
-    Action, Enriched, Peer, Process, Ruling,
+    Action, Enriched, Peer, Process, Ruling, Target,
     names::{label, names},
     processes::Processes,
 };
 use crate::{
-    event::{Decision, Event, Generation, PeerAddress, Pid, Place, Task, What},
-    rules::{RuleSet, Severity},
+    event::{Because, Decision, Event, Generation, PeerAddress, Pid, Place, Task, What},
+    rules::{
+        Rule, RuleSet, Severity,
+        socket::{family_name, type_name},
+    },
     view::{Dev, View},
 };
 
@@ -216,14 +219,19 @@ impl Enricher {
                 ref place,
                 ref requested,
                 access,
+                because,
                 ..
             } => {
-                let (path, ruling) = self.rule_on_place(decision, place, access);
+                let (path, mut ruling) = self.rule_on_place(decision, place, access);
+                if because == Because::Below {
+                    self.explain_below(decision, &path, &mut ruling);
+                }
                 Action::File {
                     ruling,
                     path,
                     requested: requested.clone(),
                     access,
+                    received: because == Because::Received,
                 }
             }
             What::Connect {
@@ -241,6 +249,58 @@ impl Enricher {
                     peer,
                     transport,
                     by_send,
+                }
+            }
+            What::Socket {
+                decision,
+                family,
+                socket_type,
+                protocol,
+            } => {
+                let decided =
+                    |rules: &RuleSet| rules.decide_socket(family, socket_type).rule.cloned();
+                Action::Socket {
+                    ruling: self.rule_on_whole(decision, "socket", decided),
+                    family: family_name(family),
+                    socket_type: type_name(socket_type),
+                    protocol,
+                }
+            }
+            What::Bind {
+                decision,
+                address,
+                port,
+                transport,
+                protocol,
+            } => {
+                let decided =
+                    |rules: &RuleSet| rules.decide_bind(address, transport, port).rule.cloned();
+                Action::Bind {
+                    ruling: self.rule_on_whole(decision, "bind", decided),
+                    address: address.to_canonical(),
+                    port,
+                    transport: ip_transport(transport, protocol),
+                }
+            }
+            What::Operation {
+                decision,
+                operation,
+                how,
+                number,
+                target,
+                ref place,
+            } => {
+                let decided = |rules: &RuleSet| rules.decide_operation(operation).rule.cloned();
+                let target = target.map(|pid| Target {
+                    pid,
+                    comm: comm_of(pid),
+                });
+                Action::Operation {
+                    ruling: self.rule_on_whole(decision, operation.name(), decided),
+                    operation,
+                    how: super::how::words(how, number),
+                    target,
+                    path: place.as_ref().map(|place| self.name_of(decision, place)),
                 }
             }
             What::Fork { child } => {
@@ -409,6 +469,45 @@ impl Enricher {
         )
     }
 
+    /// What a directory cannot be moved for, or a link not made for, is a rule on what lies below.
+    fn explain_below(&self, decision: Decision, path: &[u8], ruling: &mut Ruling) {
+        let rule = self
+            .policy(decision.generation)
+            .and_then(|policy| policy.rules.denies_below(path));
+        match rule {
+            Some(rule) => {
+                ruling.rule = Some(rule.id.clone());
+                ruling.severity = rule.severity;
+                ruling.reason = format!("what the rule protects lies below it: {}", rule.reason);
+            }
+            None => {
+                ruling.rule = None;
+                ruling.reason = "the rules below it would not hold under its other name".to_owned();
+            }
+        }
+    }
+
+    /// The ruling where no path is asked about.
+    fn rule_on_whole(
+        &self,
+        decision: Decision,
+        operation: &str,
+        rule: impl Fn(&RuleSet) -> Option<Rule>,
+    ) -> Ruling {
+        self.policy(decision.generation).map_or_else(
+            || unexplained(decision),
+            |policy| ruling(decision, rule(&policy.rules).as_ref(), policy, operation),
+        )
+    }
+
+    fn name_of(&self, decision: Decision, place: &Place) -> Vec<u8> {
+        let Some(policy) = self.policy(decision.generation) else {
+            return place.path.clone();
+        };
+        let name = names(&policy.view, place).into_iter().next();
+        name.unwrap_or_else(|| label(&policy.view, place))
+    }
+
     fn rule_on_peer(
         &mut self,
         decision: Decision,
@@ -502,17 +601,20 @@ fn ruling(
 
 /// What to say where the default decided; nothing about what is simply allowed.
 fn default_reason(verdict: Verdict, policy: &InForce, operation: &str) -> String {
-    match verdict {
-        Verdict::Allow => String::new(),
-        Verdict::Audit => format!(
-            "no rule of {} is about it, and the default for {operation} is audit",
-            policy.rules.revision
-        ),
-        Verdict::Deny => format!(
-            "no rule of {} allows it, and the default for {operation} is deny",
-            policy.rules.revision
-        ),
+    let revision = &policy.rules.revision;
+    let (says, default, does) = match verdict {
+        Verdict::Allow => return String::new(),
+        Verdict::Audit => ("is about", "audit", "audits"),
+        Verdict::Deny => ("allows", "deny", "denies"),
+    };
+    if operation == "socket" {
+        // Sockets have no default of their own.
+        return format!(
+            "no rule of {revision} on sockets {says} it, and it could reach peers that a rule or the \
+             default for connect {does}"
+        );
     }
+    format!("no rule of {revision} {says} it, and the default for {operation} is {default}")
 }
 
 fn nameless(decision: Decision) -> Ruling {
@@ -556,33 +658,25 @@ fn transport_name(peer: &Peer, number: u16, protocol: u16) -> String {
     let known = match peer {
         Peer::UnixPath(_) | Peer::UnixAbstract(_) => "unix",
         Peer::Family(family) => return family.clone(),
-        Peer::Ip(..) => match number {
-            transport::TCP => "tcp",
-            transport::UDP => "udp",
-            transport::SCTP => "sctp",
-            transport::ICMP => "icmp",
-            _ => return format!("ip_{protocol}"),
-        },
+        Peer::Ip(..) => return ip_transport(number, protocol),
     };
     known.to_owned()
 }
 
-/// Address families of include/linux/socket.h.
-fn family_name(family: u16) -> String {
-    let known = match family {
-        2 => "inet",
-        10 => "inet6",
-        15 => "key",
-        16 => "netlink",
-        17 => "packet",
-        21 => "rds",
-        29 => "can",
-        30 => "tipc",
-        31 => "bluetooth",
-        38 => "alg",
-        40 => "vsock",
-        44 => "xdp",
-        other => return format!("af_{other}"),
+fn ip_transport(number: u16, protocol: u16) -> String {
+    let known = match number {
+        transport::TCP => "tcp",
+        transport::UDP => "udp",
+        transport::SCTP => "sctp",
+        transport::ICMP => "icmp",
+        _ => return format!("ip_{protocol}"),
     };
     known.to_owned()
+}
+
+/// A process's `comm`; empty if it is gone.
+fn comm_of(pid: Pid) -> Vec<u8> {
+    let mut comm = std::fs::read(format!("/proc/{}/comm", pid.0)).unwrap_or_default();
+    comm.truncate(comm.trim_ascii_end().len());
+    comm
 }

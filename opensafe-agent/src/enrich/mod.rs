@@ -2,12 +2,16 @@
 //! decided, and who the process is.
 
 mod enricher;
+mod how;
 mod names;
 mod processes;
 
 pub use enricher::{Enricher, InForce};
 
-use opensafe_common::verdict::{Access, Verdict};
+use opensafe_common::{
+    operation::Operation,
+    verdict::{Access, Verdict},
+};
 
 use crate::{
     event::{Errno, Pid, UnixNano},
@@ -68,6 +72,8 @@ pub enum Action {
         requested: Vec<u8>,
         /// Doing what.
         access: Access,
+        /// It was open already, and came with a message or from another process.
+        received: bool,
     },
     /// A peer was contacted or was to be.
     Connect {
@@ -80,6 +86,41 @@ pub enum Action {
         /// By sending without connecting.
         by_send: bool,
     },
+    /// A socket was made or was to be.
+    Socket {
+        /// The verdict.
+        ruling: Ruling,
+        /// The family's name: `packet`, `inet`, `af_N`.
+        family: String,
+        /// The type's: `stream`, `dgram`, `raw`.
+        socket_type: String,
+        /// The kernel's protocol number.
+        protocol: u16,
+    },
+    /// A socket was bound to a local address or was to be.
+    Bind {
+        /// The verdict.
+        ruling: Ruling,
+        /// The address.
+        address: std::net::IpAddr,
+        /// The port, 0 for any.
+        port: u16,
+        /// `network.transport`, as in [`Action::Connect`].
+        transport: String,
+    },
+    /// An operation on others, the mounts or the kernel was done or was to be.
+    Operation {
+        /// The verdict.
+        ruling: Ruling,
+        /// Which.
+        operation: Operation,
+        /// Which way, in a person's words: `attach`, `SIGKILL`, `TIOCSTI`.
+        how: String,
+        /// The process that it was done to.
+        target: Option<Target>,
+        /// The place that it was done at, in the sandbox's view.
+        path: Option<Vec<u8>>,
+    },
     /// The process is gone.
     Exit {
         /// Exit code, if it ended by itself.
@@ -87,6 +128,55 @@ pub enum Action {
         /// Signal, if it was ended by one.
         signal: Option<i32>,
     },
+}
+
+impl Action {
+    /// `opensafe.event` of its line in a record, and `on` of the rules that are about it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Exec { .. } => "exec",
+            Self::File { .. } => "file",
+            Self::Connect { .. } => "connect",
+            Self::Socket { .. } => "socket",
+            Self::Bind { .. } => "bind",
+            Self::Operation { operation, .. } => operation.name(),
+            Self::Exit { .. } => "exit",
+        }
+    }
+
+    /// The name of the default that holds for it where no rule does.
+    #[must_use]
+    pub const fn default_name(&self) -> &'static str {
+        match self {
+            // A program that is mapped, not executed.
+            Self::File { access, .. } if access.contains(Access::EXEC) => "exec",
+            other => other.name(),
+        }
+    }
+
+    /// The verdict on it, where there is one.
+    #[must_use]
+    pub const fn ruling(&self) -> Option<&Ruling> {
+        match self {
+            Self::Exec { ruling, .. }
+            | Self::File { ruling, .. }
+            | Self::Connect { ruling, .. }
+            | Self::Socket { ruling, .. }
+            | Self::Bind { ruling, .. }
+            | Self::Operation { ruling, .. } => Some(ruling),
+            Self::Exit { .. } => None,
+        }
+    }
+}
+
+/// A process outside to which something was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its id.
+    pub pid: Pid,
+    /// Its `comm`; empty if it is gone.
+    pub comm: Vec<u8>,
 }
 
 /// A peer, in a person's terms.
@@ -118,3 +208,6 @@ pub struct Ruling {
     /// The rule's reason, or what the default or the lack of a name means.
     pub reason: String,
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,7 @@ impl Kernel {
             exec: self.by_lsm(Purpose::Exec),
             file: self.by_lsm(Purpose::File),
             connect: self.connect(),
+            operation: self.by_lsm(Purpose::Operation),
         }
     }
 
@@ -33,7 +34,12 @@ impl Kernel {
         let refused: Vec<&Hook> = HOOKS
             .iter()
             .filter(needed)
-            .filter(|hook| !self.has(hook.program))
+            .filter(|hook| {
+                !matches!(
+                    self.states.get(hook.program),
+                    Some(State::Loaded | State::NotThere)
+                )
+            })
             .collect();
         if !self.lsm_in_effect() {
             return Operation::none(vec![self.no_lsm()]);
@@ -93,8 +99,9 @@ impl Kernel {
                 ENABLE_LSM,
             ),
             None => (
-                format!("{LSM_LIST} cannot be read: {words}"),
-                "mount securityfs: mount -t securityfs none /sys/kernel/security",
+                format!("{words}; whether it is listed is unknown, {LSM_LIST} cannot be read"),
+                "boot a kernel with bpf in its LSM list; mount -t securityfs none \
+                 /sys/kernel/security shows the list",
             ),
         };
         Missing {

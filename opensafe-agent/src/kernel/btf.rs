@@ -46,6 +46,8 @@ pub(super) struct Btf {
     /// Where each type is; type 0, which is void and nowhere, is at 0.
     types: Vec<usize>,
     structs: HashMap<Vec<u8>, usize>,
+    /// The types of the functions that stand for LSM hooks (`bpf_lsm_…`), by the hooks' names.
+    hooks: HashMap<Vec<u8>, usize>,
 }
 
 /// The fixed part of a type.
@@ -77,6 +79,7 @@ mod kind {
     pub(super) const VOLATILE: u32 = 9;
     pub(super) const CONST: u32 = 10;
     pub(super) const RESTRICT: u32 = 11;
+    pub(super) const FUNC: u32 = 12;
     pub(super) const FUNC_PROTO: u32 = 13;
     pub(super) const VAR: u32 = 14;
     pub(super) const DATASEC: u32 = 15;
@@ -110,6 +113,7 @@ impl Btf {
 
         let mut types = vec![0];
         let mut structs = HashMap::new();
+        let mut hooks = HashMap::new();
         let mut at = types_at;
         while at < types_end {
             let head = read_type(&data, at)?;
@@ -117,6 +121,12 @@ impl Btf {
                 let name = read_string(&data, strings_at + head.name as usize)?;
                 if wanted.contains(name) {
                     structs.entry(name.to_vec()).or_insert(types.len());
+                }
+            }
+            if head.kind == kind::FUNC {
+                let name = read_string(&data, strings_at + head.name as usize)?;
+                if let Some(hook) = name.strip_prefix(b"bpf_lsm_") {
+                    hooks.insert(hook.to_vec(), head.target as usize);
                 }
             }
             types.push(at);
@@ -127,12 +137,27 @@ impl Btf {
             strings_at,
             types,
             structs,
+            hooks,
         })
     }
 
     /// Byte offset of `struct.member…`.
     pub(super) fn offset(&self, path: &'static str) -> Result<u32, BtfError> {
         self.find(path).ok_or(BtfError::Missing { path })
+    }
+
+    /// Whether this kernel has an LSM hook of that name.
+    pub(super) fn has_hook(&self, name: &str) -> bool {
+        self.hooks.contains_key(name.as_bytes())
+    }
+
+    /// Which argument of the `inode_setattr` hook is the dentry: before it came another one in Linux 6.3.
+    pub(super) fn setattr_dentry(&self) -> u32 {
+        let prototype = self.hooks.get(&b"inode_setattr"[..]);
+        let arguments = prototype
+            .and_then(|id| self.get(*id))
+            .map(|head| head.count);
+        u32::from(arguments != Some(2))
     }
 
     /// All offsets that the kernel programs need. Those in [`Offsets::OPTIONAL`] are 0 if missing.
@@ -286,6 +311,8 @@ mod tests {
         assert_ne!(offsets.dentry_parent, 0);
         assert_eq!(btf.offset("dentry.d_name.len").unwrap() % 4, 0);
         assert!(btf.offset("dentry.no_such_member").is_err());
+        assert!(btf.setattr_dentry() < 2);
+        assert!(!btf.has_hook("no_such_hook"));
     }
 
     #[test]

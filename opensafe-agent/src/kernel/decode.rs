@@ -3,13 +3,16 @@
 use std::net::Ipv6Addr;
 
 use opensafe_common::{
-    event::{ConnectBody, ExitBody, FileBody, ForkBody, Header, Kind, flag},
+    event::{ConnectBody, ExitBody, FileBody, ForkBody, Header, Kind, OperationBody, flag},
+    operation::{How, Operation},
     verdict::Verdict,
 };
 use zerocopy::FromBytes;
 
 use crate::{
-    event::{Decision, Errno, Event, Generation, PeerAddress, Pid, Place, Task, UnixNano, What},
+    event::{
+        Because, Decision, Errno, Event, Generation, PeerAddress, Pid, Place, Task, UnixNano, What,
+    },
     view::Dev,
 };
 
@@ -61,6 +64,17 @@ pub(super) fn decode(bytes: &[u8], boot_ns: u64) -> Result<Event, Malformed> {
                 ConnectBody::read_from_prefix(rest).map_err(|_| malformed("no connect body"))?;
             let strings = Strings::split(&header, strings).ok_or(malformed("strings cut off"))?;
             connect(decision, &header, &body, &strings)
+        }
+        Kind::Socket | Kind::Bind => {
+            let (body, _) =
+                ConnectBody::read_from_prefix(rest).map_err(|_| malformed("no socket body"))?;
+            socket(kind, decision, &body)
+        }
+        Kind::Operation => {
+            let (body, strings) = OperationBody::read_from_prefix(rest)
+                .map_err(|_| malformed("no operation body"))?;
+            let strings = Strings::split(&header, strings).ok_or(malformed("strings cut off"))?;
+            operation(decision, &header, &body, &strings).ok_or(malformed("unknown operation"))?
         }
         Kind::NotCreated => What::NotCreated,
         Kind::Exec | Kind::ExecGate | Kind::File | Kind::UnknownSuperblock => {
@@ -140,8 +154,51 @@ fn file(
             requested,
             access: header.access,
             tentative: header.flags & flag::TENTATIVE != 0,
+            because: if header.flags & flag::BELOW != 0 {
+                Because::Below
+            } else if header.flags & flag::RECEIVED != 0 {
+                Because::Received
+            } else {
+                Because::Itself
+            },
         },
     }
+}
+
+fn socket(kind: Kind, decision: Decision, body: &ConnectBody) -> What {
+    if kind == Kind::Bind {
+        What::Bind {
+            decision,
+            address: Ipv6Addr::from(body.address),
+            port: body.port,
+            transport: body.transport,
+            protocol: body.protocol,
+        }
+    } else {
+        What::Socket {
+            decision,
+            family: body.family,
+            socket_type: body.socket_type,
+            protocol: body.protocol,
+        }
+    }
+}
+
+fn operation(
+    decision: Decision,
+    header: &Header,
+    body: &OperationBody,
+    strings: &Strings<'_>,
+) -> Option<What> {
+    let has_place = body.dev != 0 || !strings.path.is_empty();
+    Some(What::Operation {
+        decision,
+        operation: Operation::from_u16(body.operation)?,
+        how: How::from_u16(body.how)?,
+        number: body.number,
+        target: (body.target_pid != 0).then_some(Pid(body.target_pid)),
+        place: has_place.then(|| place(header, (body.dev, body.magic), strings.path, 0, 0)),
+    })
 }
 
 fn connect(decision: Decision, header: &Header, body: &ConnectBody, strings: &Strings<'_>) -> What {
@@ -230,11 +287,12 @@ mod tests {
             requested,
             access,
             tentative,
+            because,
         } = event.what
         else {
             panic!("{event:?}")
         };
-        assert!(decision.enforced && !tentative);
+        assert!(decision.enforced && !tentative && because == Because::Itself);
         assert_eq!(place.path, b"/a/\xffb/\nc");
         assert_eq!(requested, b"../");
         assert_eq!(access, Access::READ);

@@ -7,6 +7,8 @@ pub enum Attach {
     Lsm,
     /// To a raw tracepoint.
     RawTracepoint,
+    /// To an iterator, whenever it is read.
+    Iterator,
     /// To the sandbox's cgroup; used only where the LSM's hooks are not to be had.
     Cgroup,
 }
@@ -19,8 +21,10 @@ pub enum Purpose {
     Exec,
     /// Enforces `file` rules.
     File,
-    /// Enforces `connect` rules.
+    /// Enforces `connect` rules, and those on sockets and what they are bound to.
     Connect,
+    /// Enforces rules on operations on others, the mounts and the kernel.
+    Operation,
     /// Knows who is in the sandbox.
     Membership,
     /// Puts on record what is allowed.
@@ -42,10 +46,17 @@ pub struct Hook {
     pub purpose: Purpose,
     /// What is lost without it.
     pub without: &'static str,
+    /// The first kernel that has it, if that is later than 6.1: before, there is nothing for it to see.
+    pub since: Option<&'static str>,
+}
+
+macro_rules! since {
+    [] => { None };
+    [$release:literal] => { Some($release) };
 }
 
 macro_rules! hooks {
-    ($($program:ident $attach:ident $target:literal $purpose:ident $without:literal;)*) => {
+    ($($program:ident $attach:ident $target:literal $purpose:ident $without:literal $(since $since:literal)?;)*) => {
         /// Every program.
         pub const HOOKS: &[Hook] = &[$(Hook {
             program: stringify!($program),
@@ -53,6 +64,7 @@ macro_rules! hooks {
             target: $target,
             purpose: Purpose::$purpose,
             without: $without,
+            since: since![$($since)?],
         },)*];
     };
 }
@@ -70,7 +82,47 @@ hooks! {
     path_unlink Lsm "path_unlink" File "files are removed unchecked";
     path_rmdir Lsm "path_rmdir" File "directories are removed unchecked";
     path_truncate Lsm "path_truncate" File "files are cut by name unchecked";
+    path_chmod Lsm "path_chmod" File "modes are changed unchecked";
+    path_chown Lsm "path_chown" File "owners are changed unchecked";
+    inode_setattr Lsm "inode_setattr" File "times are set unchecked";
+    inode_setxattr Lsm "inode_setxattr" File "extended attributes are set unchecked";
+    inode_removexattr Lsm "inode_removexattr" File "extended attributes are removed unchecked";
+    inode_set_acl Lsm "inode_set_acl" File "access lists are set unchecked" since "6.2";
+    inode_remove_acl Lsm "inode_remove_acl" File "access lists are removed unchecked" since "6.2";
+    file_receive Lsm "file_receive" File "descriptors that come with messages are unchecked";
+    file_ioctl Lsm "file_ioctl" File "devices are asked unchecked, and typing into a terminal is";
+    file_ioctl_compat Lsm "file_ioctl_compat" File "32-bit programs ask devices unchecked" since "6.8";
+    path_notify Lsm "path_notify" File "directories are watched unchecked";
+    mmap_file Lsm "mmap_file" Exec "files become code unchecked, by ld.so PROGRAM";
+    file_mprotect Lsm "file_mprotect" Exec "mapped files become code unchecked";
     sb_kern_mount Lsm "sb_kern_mount" File "an overlay of the sandbox's own shows it any file";
+    sb_mount Lsm "sb_mount" Operation "mounts that others share are changed unchecked";
+    sb_remount Lsm "sb_remount" Operation "superblocks that others use are remounted unchecked";
+    move_mount Lsm "move_mount" Operation "mounts are attached unchecked";
+    sb_umount Lsm "sb_umount" Operation "mounts are taken away unchecked";
+    sb_pivotroot Lsm "sb_pivotroot" Operation "the root that others share can be changed";
+    ptrace_access_check Lsm "ptrace_access_check" Operation "processes outside can be controlled";
+    task_kill Lsm "task_kill" Operation "processes outside can be signalled";
+    file_send_sigiotask Lsm "file_send_sigiotask" Operation "descriptors can signal processes outside";
+    task_setrlimit Lsm "task_setrlimit" Operation "limits of processes outside can be changed";
+    task_setnice Lsm "task_setnice" Operation "priorities of processes outside can be changed";
+    task_setscheduler Lsm "task_setscheduler" Operation "scheduling of processes outside can be changed";
+    task_setioprio Lsm "task_setioprio" Operation "I/O priorities of processes outside can be changed";
+    task_movememory Lsm "task_movememory" Operation "memory of processes outside can be moved";
+    userns_create Lsm "userns_create" Operation "user namespaces are made unchecked";
+    bpf Lsm "bpf" Operation "bpf(2) is unchecked";
+    perf_event_open Lsm "perf_event_open" Operation "perf_event_open(2) is unchecked";
+    kernel_read_file Lsm "kernel_read_file" Operation "modules are loaded unchecked";
+    kernel_load_data Lsm "kernel_load_data" Operation "modules are loaded from memory unchecked";
+    key_alloc Lsm "key_alloc" Operation "keys are made unchecked";
+    key_permission Lsm "key_permission" Operation "keys are used unchecked";
+    locked_down Lsm "locked_down" Operation "the kernel's memory and trace files are open to root inside";
+    settime Lsm "settime" Operation "the clock is set unchecked";
+    socket_create Lsm "socket_create" Connect "sockets of families that no rule can speak about are made unchecked";
+    socket_bind Lsm "socket_bind" Connect "bind(2) is unchecked";
+    socket_listen Lsm "socket_listen" Connect "listen(2) without bind(2) is unchecked";
+    socket_setsockopt Lsm "socket_setsockopt" Connect "packets take a route of the sandbox's choice (IP_OPTIONS)";
+    sctp_bind_connect Lsm "sctp_bind_connect" Connect "SCTP associations by several addresses are unchecked";
     socket_connect Lsm "socket_connect" Connect "connect(2) is unchecked";
     socket_sendmsg Lsm "socket_sendmsg" Connect "unconnected sends and TCP fast open are unchecked";
     unix_stream_connect Lsm "unix_stream_connect" Connect "Unix stream sockets are unchecked";
@@ -81,6 +133,7 @@ hooks! {
     sched_process_exit RawTracepoint "sched_process_exit" Record "exits are not on record";
     cgroup_mkdir RawTracepoint "cgroup_mkdir" Membership "cgroups that a sandbox makes are not armed";
     cgroup_rmdir RawTracepoint "cgroup_rmdir" Membership "ids of removed cgroups stay armed";
+    marked_tasks Iterator "task" Membership "a process that left the cgroup may outlive the run";
     cgroup_connect4 Cgroup "cgroup/connect4" Connect "connect(2) to IPv4 is unchecked";
     cgroup_connect6 Cgroup "cgroup/connect6" Connect "connect(2) to IPv6 is unchecked";
     cgroup_sendmsg4 Cgroup "cgroup/sendmsg4" Connect "unconnected UDP to IPv4 is unchecked";
@@ -108,6 +161,16 @@ mod tests {
                 "{} is not in the object",
                 hook.program
             );
+        }
+        let listed: BTreeSet<_> = HOOKS.iter().map(|hook| hook.program).collect();
+        for line in source.lines() {
+            let declared = line.trim().split_once("(\"").map(|(name, _)| name);
+            if let Some(name) = declared.filter(|_| line.ends_with(';')) {
+                assert!(
+                    listed.contains(name),
+                    "{name} is in the object and not listed"
+                );
+            }
         }
     }
 

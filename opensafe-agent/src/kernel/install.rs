@@ -133,6 +133,8 @@ fn write_all(
         default: tables.default,
         nameless: tables.nameless,
         other_family: tables.other_family,
+        operations: tables.operations,
+        sockets: tables.sockets,
         abstract_names: Tables::relocate_start(tables.abstract_names, cells_at),
         classes: tables.classes,
     };

@@ -11,20 +11,21 @@ mod decode;
 mod hooks;
 #[allow(unsafe_code)] // membarrier(2), for which there is no safe wrapper
 mod install;
+pub mod knock;
 mod messages;
+mod programs;
 mod reader;
 
 use std::{
-    collections::BTreeMap,
     fs::File,
-    io::{self, BufRead as _, BufReader},
-    os::fd::AsFd,
+    io::{self, BufRead as _, BufReader, Read as _},
+    os::{fd::AsFd, unix::fs::MetadataExt as _},
 };
 
 use aya::{
-    Btf, Ebpf, EbpfError, EbpfLoader, VerifierLogLevel,
+    Btf, Ebpf, EbpfError, EbpfLoader,
     maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
-    programs::{CgroupAttachMode, CgroupSockAddr, Lsm, ProgramError, RawTracePoint},
+    programs::Iter,
 };
 use opensafe_common::{
     counter::Counter,
@@ -40,8 +41,12 @@ pub use reader::Events;
 
 use install::Regions;
 use messages::Messages;
+use programs::States;
 
-use crate::{event::Generation, tables::Tables};
+use crate::{
+    event::{Generation, Pid},
+    tables::Tables,
+};
 
 /// The kernel programs, built by `cargo xtask build`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("OPENSAFE_EBPF_OBJECT"));
@@ -110,15 +115,19 @@ pub enum State {
     Loaded,
     /// Refused, with the kernel's words.
     Refused(String),
+    /// This kernel has no such hook, and none before [`Hook::since`] needs it.
+    NotThere,
 }
 
 /// The programs and maps.
 pub struct Kernel {
     ebpf: Ebpf,
     messages: Option<Messages>,
-    states: BTreeMap<&'static str, State>,
+    states: States,
     regions: Regions,
     rename_lock_known: bool,
+    /// When it was loaded, in seconds since 1970.
+    started_s: u32,
 }
 
 impl Kernel {
@@ -127,13 +136,24 @@ impl Kernel {
         if OBJECT.is_empty() {
             return Err(KernelError::NoObject);
         }
-        let offsets = btf::Btf::vmlinux()?.offsets()?;
+        let vmlinux = btf::Btf::vmlinux()?;
+        let rename_lock = rename_lock();
+        let kernel = Self::load_with(sizes, &vmlinux, rename_lock)?;
+        if rename_lock != 0 && !kernel.has(FORGETTING_HOOK) {
+            // A state that nobody forgets when its directory goes would be another's.
+            return Self::load_with(sizes, &vmlinux, 0);
+        }
+        Ok(kernel)
+    }
+
+    fn load_with(sizes: &Sizes, vmlinux: &btf::Btf, rename_lock: u64) -> Result<Self, KernelError> {
+        let offsets = vmlinux.offsets()?;
         let cpus = u32::try_from(aya::util::nr_cpus().map_or(1, |cpus| cpus)).unwrap_or(1);
         let scratch_slots = (cpus * SCRATCH_SLOTS_A_CPU).max(16);
         let host = Host {
-            rename_lock: rename_lock(),
+            rename_lock,
             scratch_slots,
-            reserved: 0,
+            setattr_dentry: vmlinux.setattr_dentry(),
         };
         let regions = Regions::for_policies_of(sizes.policy_cells);
         let chunks = u32::try_from(regions.cells().div_ceil(CHUNK_CELLS)).unwrap_or(u32::MAX);
@@ -141,7 +161,7 @@ impl Kernel {
             .map_err(|error| KernelError::Object(Box::new(EbpfError::BtfError(error))))?;
         let mut ebpf = EbpfLoader::new()
             .btf(Some(&btf))
-            .verifier_log_level(verifier_log_level())
+            .verifier_log_level(programs::verifier_log_level())
             .override_global("OFFSETS", offsets.as_bytes(), true)
             .override_global("HOST", host.as_bytes(), true)
             .map_max_entries("EVENTS", sizes.ring_bytes)
@@ -149,15 +169,11 @@ impl Kernel {
             .map_max_entries("SCRATCH", scratch_slots)
             .load(OBJECT)
             .map_err(|error| KernelError::Object(Box::new(error)))?;
-        let mut states = BTreeMap::new();
-        let in_effect = listed() != Some(false);
-        for hook in HOOKS {
-            // What stands in for the LSM's hooks is loaded where they are missing, or to find out.
-            let stand_in = hook.attach == Attach::Cgroup;
-            if stand_in && !sizes.stand_ins && in_effect && is_loaded(&states, MAIN_HOOK) {
-                continue;
-            }
-            states.insert(hook.program, load_program(&mut ebpf, hook, &btf));
+        let stands_in = |hook: &Hook| hook.attach == Attach::Cgroup;
+        let mut states = programs::load(&mut ebpf, vmlinux, &btf, |hook| !stands_in(hook));
+        // What stands in for the LSM's hooks is loaded where they are missing, or to find out.
+        if sizes.stand_ins || listed() == Some(false) || !is_loaded(&states, MAIN_HOOK) {
+            states.append(&mut programs::load(&mut ebpf, vmlinux, &btf, stands_in));
         }
         let messages = Messages::of(&mut ebpf);
         Ok(Self {
@@ -165,7 +181,8 @@ impl Kernel {
             messages,
             states,
             regions,
-            rename_lock_known: host.rename_lock != 0,
+            rename_lock_known: rename_lock != 0,
+            started_s: now_s(),
         })
     }
 
@@ -182,6 +199,12 @@ impl Kernel {
         is_loaded(&self.states, program)
     }
 
+    /// Whether this kernel has no such hook, and needs none.
+    #[must_use]
+    pub fn lacks(&self, program: &str) -> bool {
+        matches!(self.states.get(program), Some(State::NotThere))
+    }
+
     /// Writes a policy's tables and puts the sandbox under it, at one instant: whoever asks sees the
     /// policy before or this one, never a mixture. On an error the policy before stays.
     pub fn install(&mut self, tables: &Tables, enforce: bool) -> Result<Generation, KernelError> {
@@ -189,6 +212,8 @@ impl Kernel {
         let sandbox = Sandbox {
             policy: installed.slot,
             enforce: u32::from(enforce),
+            mount_namespace: mount_namespace(),
+            started_s: self.started_s,
         };
         let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
         let mut sandboxes: Array<_, [u8; size_of::<Sandbox>()]> =
@@ -222,9 +247,10 @@ impl Kernel {
             let wanted = match hook.attach {
                 Attach::Cgroup => !lsm,
                 Attach::Lsm | Attach::RawTracepoint => true,
+                Attach::Iterator => false,
             };
             if wanted && self.has(hook.program) {
-                attach_program(&mut self.ebpf, hook, cgroup).map_err(|reason| {
+                programs::attach(&mut self.ebpf, hook, cgroup).map_err(|reason| {
                     KernelError::Attach {
                         hook: hook.target,
                         reason,
@@ -275,6 +301,36 @@ impl Kernel {
         tasks.map_or(0, |tasks| tasks.keys().flatten().count())
     }
 
+    /// Processes with a task that carries a mark, wherever they are. Linux ≥ 5.8.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    pub fn marked_processes(&mut self) -> io::Result<Vec<Pid>> {
+        let program = self.ebpf.program_mut("marked_tasks");
+        let program = program.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let attached = <&mut Iter>::try_from(program).and_then(|iterator| {
+            let link = iterator.attach()?;
+            iterator.take_link(link)
+        });
+        let mut told = Vec::new();
+        attached
+            .map_err(|error| io::Error::other(programs::describe(&error)))?
+            .into_file()
+            .map_err(io::Error::other)?
+            .read_to_end(&mut told)?;
+        let ids = told.chunks_exact(4).filter_map(|id| id.try_into().ok());
+        let mut processes: Vec<Pid> = ids.map(|id| Pid(u32::from_ne_bytes(id))).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        Ok(processes)
+    }
+
+    /// Whether marks go when their tasks do.
+    #[must_use]
+    pub fn unmarks(&self) -> bool {
+        self.lsm_in_effect() && self.has("task_free")
+    }
+
     /// Whether the LSM's programs will be called. A kernel with BPF LSM built in takes and attaches
     /// them even where `bpf` is not among its active modules, and then never calls them.
     #[must_use]
@@ -285,93 +341,23 @@ impl Kernel {
     /// Whether directory states can be cached on this host.
     #[must_use]
     pub fn caches_directories(&self) -> bool {
-        self.rename_lock_known && self.has("inode_free_security")
+        self.rename_lock_known
     }
 }
 
-fn is_loaded(states: &BTreeMap<&'static str, State>, program: &str) -> bool {
+fn is_loaded(states: &States, program: &str) -> bool {
     matches!(states.get(program), Some(State::Loaded))
 }
 
 /// Without this one there is no use in the LSM's others.
 const MAIN_HOOK: &str = "file_open";
+/// Without this one, states of directories cannot be kept.
+const FORGETTING_HOOK: &str = "inode_free_security";
 /// The one sandbox of this kernel object.
 const SANDBOX: u32 = 0;
 /// Scratch slots for each CPU: a task can be preempted while it holds one.
 const SCRATCH_SLOTS_A_CPU: u32 = 4;
 const _: () = assert!(MAX_CGROUPS >= 1024);
-
-fn load_program(ebpf: &mut Ebpf, hook: &Hook, btf: &Btf) -> State {
-    let Some(program) = ebpf.program_mut(hook.program) else {
-        return State::Refused("not in the kernel object".to_owned());
-    };
-    let loaded = match hook.attach {
-        Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.load(hook.target, btf)),
-        Attach::RawTracepoint => {
-            <&mut RawTracePoint>::try_from(program).and_then(RawTracePoint::load)
-        }
-        Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(CgroupSockAddr::load),
-    };
-    match loaded {
-        Ok(()) => State::Loaded,
-        Err(error) => State::Refused(describe(&error)),
-    }
-}
-
-// A link of its own adds itself to what others attached there; aya's modes are for kernels without links.
-fn attach_program(ebpf: &mut Ebpf, hook: &Hook, cgroup: &impl AsFd) -> Result<(), String> {
-    let program = ebpf
-        .program_mut(hook.program)
-        .ok_or("not in the kernel object")?;
-    let attached = match hook.attach {
-        Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.attach().map(drop)),
-        Attach::RawTracepoint => <&mut RawTracePoint>::try_from(program)
-            .and_then(|tracepoint| tracepoint.attach(hook.target).map(drop)),
-        Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(|hook| {
-            hook.attach(cgroup.as_fd(), CgroupAttachMode::Single)
-                .map(drop)
-        }),
-    };
-    attached.map_err(|error| describe(&error))
-}
-
-/// The kernel's words: the errno, and in a developer's run the verifier's last lines.
-fn describe(error: &ProgramError) -> String {
-    match error {
-        ProgramError::LoadError {
-            io_error,
-            verifier_log,
-        } => {
-            let errno = io_error.raw_os_error().map_or_else(
-                || io_error.to_string(),
-                |raw| nix::errno::Errno::from_raw(raw).to_string(),
-            );
-            let log = verifier_log.to_string();
-            let log = log.trim();
-            if log.is_empty() || std::env::var_os(VERIFIER_LOG).is_none() {
-                format!("BPF_PROG_LOAD: {errno}")
-            } else {
-                format!("BPF_PROG_LOAD: {errno}\n{log}")
-            }
-        }
-        other => {
-            // aya's own words leave the errno to the source.
-            let cause = std::error::Error::source(other).map(|source| format!(": {source}"));
-            format!("{other}{}", cause.unwrap_or_default())
-        }
-    }
-}
-
-/// Set it to have the verifier's words in errors.
-const VERIFIER_LOG: &str = "OPENSAFE_VERIFIER_LOG";
-
-fn verifier_log_level() -> VerifierLogLevel {
-    if std::env::var_os(VERIFIER_LOG).is_some() {
-        VerifierLogLevel::default()
-    } else {
-        VerifierLogLevel::DISABLE
-    }
-}
 
 /// Address of the kernel's `rename_lock`, or 0 where the kernel does not tell. The list has a hundred
 /// thousand lines and this is far down, so it is read in pieces and only as far as needed.
@@ -385,6 +371,24 @@ fn rename_lock() -> u64 {
         .map_while(Result::ok)
         .find(|line| line.ends_with(SYMBOL))
         .and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok())
+        .unwrap_or(0)
+}
+
+/// Seconds since 1970; 0, before which nothing was changed, if the clock is before that.
+fn now_s() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seconds = since
+        .ok()
+        .and_then(|since| u32::try_from(since.as_secs()).ok());
+    seconds.unwrap_or(0)
+}
+
+/// Our own mount namespace, in which the sandbox starts; 0, which none has, if it cannot be asked.
+fn mount_namespace() -> u32 {
+    let inode = std::fs::metadata("/proc/self/ns/mnt").map(|namespace| namespace.ino());
+    inode
+        .ok()
+        .and_then(|inode| u32::try_from(inode).ok())
         .unwrap_or(0)
 }
 

@@ -4,6 +4,7 @@ mod reader;
 
 use std::collections::BTreeMap;
 
+use opensafe_common::operation::Operation;
 use opensafe_common::verdict::Verdict;
 use regorus::Value as Rego;
 use serde_json::Value;
@@ -13,12 +14,19 @@ use super::error::{Problem, RuleError};
 use crate::rules::{Defaults, Rule};
 use reader::Reader;
 
-const OPERATIONS: [&str; 3] = ["exec", "file", "connect"];
+/// Operations of which a rule says more than that they are about it.
+const WITH_OBJECTS: [&str; 5] = ["exec", "file", "connect", "bind", "socket"];
 const VERDICTS: [(&str, Verdict); 3] = [
     ("allow", Verdict::Allow),
     ("audit", Verdict::Audit),
     ("deny", Verdict::Deny),
 ];
+
+/// What a rule can be on.
+fn operations() -> impl Iterator<Item = &'static str> + Clone {
+    let others = Operation::ALL.iter().map(|operation| operation.name());
+    WITH_OBJECTS.into_iter().chain(others)
+}
 
 /// The defaults, and the rules sorted by id.
 pub(super) fn rule_set(
@@ -76,14 +84,19 @@ pub(super) fn unknown<'a>(
     name: &str,
     known: impl Iterator<Item = &'a str> + Clone,
 ) -> String {
+    format!("{what}; {}", meant(name, known))
+}
+
+/// The name that was probably meant, or those there are.
+fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let nearest = known
         .clone()
         .map(|known| (distance(name, known), known))
         .min()
         .filter(|(distance, known)| *distance <= known.chars().count().div_ceil(3));
     match nearest {
-        Some((_, nearest)) => format!("{what}; did you mean \"{nearest}\"?"),
-        None => format!("{what}; there are {}", list(known)),
+        Some((_, nearest)) => format!("did you mean \"{nearest}\"?"),
+        None => choices(known),
     }
 }
 
@@ -102,12 +115,16 @@ fn checked_defaults(defaults: Option<&Value>, errors: &mut Vec<RuleError>) -> Op
             "exec" => &mut checked.exec,
             "file" => &mut checked.file,
             "connect" => &mut checked.connect,
-            other => {
-                let what = format!("has an unknown key \"{other}\"");
-                let problem = whole(unknown(&what, other, OPERATIONS.into_iter()));
-                errors.push(about("defaults", problem));
-                continue;
-            }
+            "bind" => &mut checked.bind,
+            other => match Operation::ALL.iter().find(|known| known.name() == other) {
+                Some(known) => &mut checked.operations[*known as usize],
+                None => {
+                    let what = format!("has an unknown key \"{other}\"");
+                    let known = operations().filter(|name| *name != "socket");
+                    errors.push(about("defaults", whole(unknown(&what, other, known))));
+                    continue;
+                }
+            },
         };
         let known = VERDICTS.iter().find(|(name, _)| verdict == name);
         match known {
@@ -116,7 +133,7 @@ fn checked_defaults(defaults: Option<&Value>, errors: &mut Vec<RuleError>) -> Op
                 "defaults",
                 whole(format!(
                     "{operation} {verdict}: {}",
-                    choices(names(&VERDICTS))
+                    meant(verdict.as_str().unwrap_or_default(), names(&VERDICTS))
                 )),
             )),
         }
@@ -215,7 +232,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-fn names<'a, T>(known: &'a [(&'a str, T)]) -> impl Iterator<Item = &'a str> {
+fn names<'a, T>(known: &'a [(&'a str, T)]) -> impl Iterator<Item = &'a str> + Clone {
     known.iter().map(|(name, _)| *name)
 }
 

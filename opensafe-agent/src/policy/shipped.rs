@@ -5,6 +5,7 @@ use std::fs;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
+use opensafe_common::operation::Operation;
 use opensafe_common::tables::transport::{ICMP, TCP, UDP};
 use opensafe_common::verdict::{Access, Verdict};
 use tempfile::TempDir;
@@ -16,6 +17,7 @@ const WRITE: Access = Access::WRITE;
 const CREATE: Access = Access::CREATE;
 /// What opening a new file for writing asks for.
 const NEW: Access = WRITE.union(CREATE);
+const EVERY_CHANGE: Access = Access::CHANGING.union(CREATE);
 const EXEC: Access = Access::EXEC;
 const UNIX: Access = Access::UNIX;
 
@@ -160,6 +162,21 @@ const DENIED_BY_BOTH: &[(&str, Access, &str)] = &[
     ("/tmp/tmux-1000/default", UNIX, "sockets.terminals"),
     ("/tmp/.X11-unix/X0", UNIX, "sockets.display"),
     ("/run/something.sock", UNIX, "default"),
+    ("/dev/null", Access::DELETE, "files.device-nodes"),
+    ("/dev/tty", Access::RENAME, "files.device-nodes"),
+    ("/dev/urandom", Access::ATTRIBUTES, "files.device-nodes"),
+    ("/usr/bin/ls", Access::DELETE, "default"),
+    ("/usr/bin/ls", Access::ATTRIBUTES, "default"),
+    ("/home/me/.bashrc", Access::RENAME, "persist.shell"),
+    ("/home/me/.bashrc", Access::DELETE, "persist.shell"),
+    ("/home/me/.bashrc", Access::LINK, "persist.shell"),
+    (
+        "/home/me/.local/bin/x",
+        Access::ATTRIBUTES,
+        "persist.programs",
+    ),
+    ("/home/me/.ssh/id_ed25519", Access::LINK, "secrets.ssh"),
+    ("/etc/shadow", Access::MAP_EXEC, "secrets.system"),
 ];
 
 const PASSES_BOTH: &[(&str, Access)] = &[
@@ -212,6 +229,24 @@ const PASSES_BOTH: &[(&str, Access)] = &[
     ("/run/postgresql/.s.PGSQL.5432", UNIX),
     ("/tmp/pymp-x/listener-1", UNIX),
     ("/home/me/work/.sock", UNIX),
+    ("/usr/lib/x86_64-linux-gnu/libc.so.6", Access::MAP_EXEC),
+    ("/home/me/work/.venv/lib/x.so", Access::MAP_EXEC),
+    ("/tmp/x.so", Access::MAP_EXEC),
+    ("/dev/tty", Access::IOCTL),
+    ("/dev/pts/3", Access::IOCTL),
+    ("/dev/pts/3", Access::ATTRIBUTES),
+    ("/dev/null", Access::IOCTL),
+    ("/home/me/work/a", EVERY_CHANGE),
+    ("/home/me/work/.git/index.lock", EVERY_CHANGE),
+    ("/home/me/work/.git/objects/ab/tmp_obj_x", EVERY_CHANGE),
+    ("/home/me/work/target/debug/deps/x", EVERY_CHANGE),
+    ("/home/me/work/node_modules/.bin/x", EVERY_CHANGE),
+    ("/home/me/.npm/_cacache/tmp/x", EVERY_CHANGE),
+    ("/home/me/.cache/pip/x", EVERY_CHANGE),
+    ("/home/me/.cargo/registry/index/x", EVERY_CHANGE),
+    ("/home/me/.local/share/pnpm/store/v3/x", EVERY_CHANGE),
+    ("/tmp/x", EVERY_CHANGE),
+    ("/dev/shm/x", EVERY_CHANGE),
 ];
 
 #[test]
@@ -274,6 +309,85 @@ fn loopback_and_name_servers_are_in_reach() {
         }
         assert_eq!(rules.decide_other_family().verdict, Verdict::Deny);
         assert_eq!(rules.decide_abstract(b"anything").verdict, Verdict::Deny);
+    }
+}
+
+fn binds(rules: &RuleSet, address: &str, transport: u16, port: u16) -> Verdict {
+    let address: std::net::IpAddr = address.parse().unwrap();
+    let address = match address {
+        std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        std::net::IpAddr::V6(v6) => v6,
+    };
+    rules.decide_bind(address, transport, port).verdict
+}
+
+#[test]
+fn a_server_may_be_started_on_loopback() {
+    for policy in ["default", "coding-agent"] {
+        let rules = rules(policy, &input());
+        for address in ["127.0.0.1", "127.0.0.53", "::1", "::ffff:127.0.0.1"] {
+            for (transport, port) in [(TCP, 0), (TCP, 8000), (UDP, 5353), (UDP, 0)] {
+                let verdict = binds(&rules, address, transport, port);
+                assert_eq!(verdict, Verdict::Allow, "{policy} {address} {port}");
+            }
+        }
+        // A resolver's socket, a QUIC client's, a ping.
+        for address in ["0.0.0.0", "::"] {
+            assert_eq!(binds(&rules, address, UDP, 0), Verdict::Allow);
+        }
+        assert_eq!(binds(&rules, "192.0.2.1", ICMP, 0), Verdict::Allow);
+    }
+}
+
+#[test]
+fn any_program_serves_this_machine_alone_and_an_agent_everyone() {
+    for (policy, verdict) in [("default", Verdict::Deny), ("coding-agent", Verdict::Allow)] {
+        let rules = rules(policy, &input());
+        for (address, transport, port) in [
+            ("0.0.0.0", TCP, 8080),
+            ("0.0.0.0", TCP, 0),
+            ("::", UDP, 53),
+            ("192.168.1.5", TCP, 80),
+            ("2001:db8::5", TCP, 0),
+        ] {
+            let bound = binds(&rules, address, transport, port);
+            assert_eq!(bound, verdict, "{policy} {address} {port}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_done_to_others_and_the_kernel_under_any_policy() {
+    for policy in ["default", "coding-agent"] {
+        let rules = rules(policy, &input());
+        for operation in Operation::ALL {
+            let expected = match operation {
+                Operation::Namespace => Verdict::Audit,
+                _ => Verdict::Deny,
+            };
+            let decided = rules.decide_operation(operation);
+            assert_eq!(decided.verdict, expected, "{policy} {operation:?}");
+        }
+    }
+}
+
+#[test]
+fn ordinary_sockets_can_be_made_and_raw_ones_cannot() {
+    const INET: [u16; 2] = [2, 10];
+    const RAW: u16 = 3;
+    for policy in ["default", "coding-agent"] {
+        let rules = rules(policy, &input());
+        let verdict = |family, socket_type| rules.decide_socket(family, socket_type).verdict;
+        for family in INET {
+            assert_eq!(verdict(family, 1), Verdict::Allow);
+            assert_eq!(verdict(family, 2), Verdict::Allow);
+            assert_eq!(verdict(family, RAW), Verdict::Deny);
+        }
+        // Unix; netlink, by which the C library asks for addresses; packet, vsock.
+        assert_eq!(verdict(1, 1), Verdict::Allow);
+        assert_eq!(verdict(16, RAW), Verdict::Allow);
+        assert_eq!(verdict(17, RAW), Verdict::Deny);
+        assert_eq!(verdict(40, 1), Verdict::Deny);
     }
 }
 

@@ -3,11 +3,12 @@ mod loading;
 
 use std::fs;
 
+use opensafe_common::operation::Operation;
 use opensafe_common::verdict::{Access, Verdict};
 use tempfile::TempDir;
 
 use super::*;
-use crate::rules::{Defaults, Peer, Severity, Subject};
+use crate::rules::{Defaults, Peer, Rule, Severity, Subject, access};
 
 /// A directory with these files, which is removed when it is dropped.
 fn directory(files: &[(&str, &str)]) -> TempDir {

@@ -14,6 +14,8 @@
 mod matcher;
 mod parse;
 
+use std::collections::BTreeSet;
+
 pub(super) use parse::parse_name;
 pub use parse::{GlobError, MAX_ALTERNATIVES, MAX_BYTES, MAX_NESTING};
 
@@ -85,6 +87,15 @@ impl PathGlob {
         self.alternatives
             .iter()
             .any(|alternative| matcher::path(alternative, &names))
+    }
+
+    /// Whether it names something below the directory `path`, there or not there.
+    #[must_use]
+    pub fn may_match_below(&self, path: &[u8]) -> bool {
+        self.alternatives.iter().any(|alternative| {
+            let rests = rests_below(alternative, path);
+            rests.iter().any(|first| *first < alternative.len())
+        })
     }
 
     /// For each alternative, the longest leading part that is literal, in whole components: the whole
@@ -160,7 +171,33 @@ pub fn escape(literal: &[u8]) -> String {
     glob
 }
 
-fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// What is left of the alternative below `directory`, as the index of the first component that is:
+/// nothing if it names nothing there, several if a `**` may stop at several places. What one of them
+/// covers already is left out.
+#[must_use]
+pub fn rests_below(alternative: &[Component], directory: &[u8]) -> Vec<usize> {
+    let mut places = BTreeSet::from([0]);
+    for name in components(directory) {
+        let mut reached = BTreeSet::new();
+        for mut place in places {
+            // `**` takes the name and stays, or takes none and leaves it to what follows.
+            while let Some(Component::AnyDepth) = alternative.get(place) {
+                reached.insert(place);
+                place += 1;
+            }
+            if let Some(Component::Name(tokens)) = alternative.get(place)
+                && tokens_match(tokens, name)
+            {
+                reached.insert(place + 1);
+            }
+        }
+        places = reached;
+    }
+    places.into_iter().collect()
+}
+
+/// The names in a path, without what lies between them.
+pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/')
         .filter(|name| !name.is_empty())
 }

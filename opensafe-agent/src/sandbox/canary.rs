@@ -48,8 +48,14 @@ pub struct Outcome {
     pub exec_denied: bool,
     /// Connecting to a denied port failed.
     pub connect_denied: bool,
-    /// What is allowed worked: a file, a program, a port.
-    pub allowed_passed: bool,
+    /// A signal to a process outside failed.
+    pub signal_denied: bool,
+    /// Reading an allowed file worked.
+    pub read_passed: bool,
+    /// Running an allowed program worked.
+    pub exec_passed: bool,
+    /// Connecting to an allowed port worked.
+    pub connect_passed: bool,
 }
 
 impl Outcome {
@@ -58,16 +64,22 @@ impl Outcome {
             | (self.create_denied as u8) << 1
             | (self.exec_denied as u8) << 2
             | (self.connect_denied as u8) << 3
-            | (self.allowed_passed as u8) << 4
+            | (self.signal_denied as u8) << 4
+            | (self.read_passed as u8) << 5
+            | (self.exec_passed as u8) << 6
+            | (self.connect_passed as u8) << 7
     }
 
     const fn from_bits(bits: i32) -> Self {
         Self {
             read_denied: bits & 1 != 0,
-            create_denied: bits & 2 != 0,
-            exec_denied: bits & 4 != 0,
-            connect_denied: bits & 8 != 0,
-            allowed_passed: bits & 16 != 0,
+            create_denied: bits & 1 << 1 != 0,
+            exec_denied: bits & 1 << 2 != 0,
+            connect_denied: bits & 1 << 3 != 0,
+            signal_denied: bits & 1 << 4 != 0,
+            read_passed: bits & 1 << 5 != 0,
+            exec_passed: bits & 1 << 6 != 0,
+            connect_passed: bits & 1 << 7 != 0,
         }
     }
 }
@@ -119,7 +131,7 @@ pub fn send() -> Result<(Kernel, Outcome), RunError> {
 /// The hidden command: tries each thing and tells by its exit status.
 pub fn try_all(arguments: &[OsString]) -> ExitCode {
     let [directory, denied, allowed] = arguments else {
-        return ExitCode::from(255);
+        return ExitCode::SUCCESS; // nothing was denied, nothing passed
     };
     let directory = Path::new(directory);
     let address = |text: &OsStr| {
@@ -127,24 +139,51 @@ pub fn try_all(arguments: &[OsString]) -> ExitCode {
             .and_then(|text| text.parse::<SocketAddr>().ok())
     };
     let (Some(denied), Some(allowed)) = (address(denied), address(allowed)) else {
-        return ExitCode::from(255);
+        return ExitCode::SUCCESS; // nothing was denied, nothing passed
     };
     let outcome = Outcome {
         read_denied: refused(File::open(directory.join(READ))),
         create_denied: refused(File::create(directory.join(CREATE))),
         exec_denied: refused(Command::new(directory.join(EXECUTE)).status()),
         connect_denied: refused(TcpStream::connect(denied)),
-        allowed_passed: File::open(directory.join(ALLOWED)).is_ok()
-            && Command::new(directory.join(ALLOWED_EXECUTE))
-                .status()
-                .is_ok_and(|status| status.success())
-            && TcpStream::connect(allowed).is_ok(),
+        signal_denied: refused(
+            nix::sys::signal::kill(nix::unistd::getppid(), None).map_err(io::Error::from),
+        ),
+        read_passed: File::open(directory.join(ALLOWED)).is_ok(),
+        exec_passed: Command::new(directory.join(ALLOWED_EXECUTE))
+            .status()
+            .is_ok_and(|status| status.success()),
+        connect_passed: TcpStream::connect(allowed).is_ok(),
     };
     ExitCode::from(outcome.bits())
 }
 
 fn refused<T>(result: io::Result<T>) -> bool {
     result.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// A directory in which root may make files and run them; hardened hosts forbid the latter in /tmp.
+pub(crate) fn programs_may_run_in() -> io::Result<PathBuf> {
+    use nix::sys::statvfs::{FsFlags, statvfs};
+    let temporary = env::temp_dir();
+    let candidates = [
+        temporary.as_path(),
+        Path::new("/run"),
+        Path::new("/var/lib"),
+        Path::new("/root"),
+    ];
+    let runs = |directory: &&Path| {
+        statvfs(*directory).is_ok_and(|file_system| {
+            !file_system
+                .flags()
+                .intersects(FsFlags::ST_NOEXEC | FsFlags::ST_RDONLY)
+        })
+    };
+    candidates
+        .into_iter()
+        .find(runs)
+        .unwrap_or(&temporary)
+        .canonicalize()
 }
 
 const READ: &str = "denied-read";
@@ -162,9 +201,7 @@ struct Cage {
 
 impl Cage {
     fn new(id: &RunId) -> io::Result<Self> {
-        let directory = env::temp_dir()
-            .canonicalize()?
-            .join(format!("opensafe-canary-{id}"));
+        let directory = programs_may_run_in()?.join(format!("opensafe-canary-{id}"));
         fs::create_dir(&directory)?;
         let cage = Self {
             directory,
@@ -244,6 +281,7 @@ impl Cage {
                 exec: Verdict::Allow,
                 file: Verdict::Allow,
                 connect: Verdict::Allow,
+                ..Defaults::default()
             },
             rules: rules.into_values().collect(),
             revision: "canary".to_owned(),
@@ -263,7 +301,7 @@ mod tests {
 
     #[test]
     fn an_outcome_survives_an_exit_status() {
-        for bits in 0..32_u8 {
+        for bits in 0..=u8::MAX {
             assert_eq!(Outcome::from_bits(i32::from(bits)).bits(), bits);
         }
     }

@@ -127,11 +127,10 @@ impl Cgroup {
             return Ok(0);
         }
         let left = count_processes(&self.path);
-        if left > 0 {
-            self.kill()?;
-        }
         let deadline = Instant::now() + KILL_PATIENCE;
         loop {
+            // Whoever came in since is ended too.
+            self.kill()?;
             match remove_tree(&self.path) {
                 Ok(()) => break,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,

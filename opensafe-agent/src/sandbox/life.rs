@@ -52,6 +52,8 @@ pub(super) struct Life {
 
 /// Mounts in namespaces of the sandbox's own that are given a name at most.
 const MAX_MET: usize = 64;
+/// How long who left the cgroup is given to die.
+const LEFT_PATIENCE: Duration = Duration::from_secs(5);
 /// How often sinks write, losses are noted and the mount table is looked at.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -74,6 +76,16 @@ impl Life {
             sinks,
             ready: Vec::new(),
         }
+    }
+
+    /// Tells the user of trouble.
+    pub(super) fn notice(&mut self, sentence: &str) {
+        self.sinks.notice(sentence);
+    }
+
+    /// Puts on record what no hook saw.
+    pub(super) fn put_on_record(&mut self, event: Enriched) {
+        self.write(vec![event]);
     }
 
     /// Puts events on record until the command has ended.
@@ -241,14 +253,24 @@ impl Life {
         }
     }
 
-    /// Tasks that are still marked although the cgroup is gone: they had left it. A dead task's mark
-    /// goes with its memory, a grace period after it, so this waits a little.
-    fn outlived(&self) -> u64 {
-        let deadline = Instant::now() + Duration::from_secs(1);
+    /// Ends who left the cgroup and is still marked: nothing would confine them once the programs go.
+    /// Gives how many marks remain when patience ends.
+    fn end_who_left(&mut self) -> u64 {
+        if !self.kernel.unmarks() {
+            return 0; // marks mean nothing here: no task's goes with it
+        }
+        let deadline = Instant::now() + LEFT_PATIENCE;
         loop {
+            // A dead task's mark goes with its memory, a grace period after it.
             let marked = self.kernel.marked();
             if marked == 0 || Instant::now() >= deadline {
                 return u64::try_from(marked).unwrap_or(u64::MAX);
+            }
+            for process in self.kernel.marked_processes().unwrap_or_default() {
+                if let Ok(pid) = i32::try_from(process.0) {
+                    // One that has just ended is no trouble.
+                    let _ = nix::sys::signal::kill(NixPid::from_raw(pid), Signal::SIGKILL);
+                }
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -261,7 +283,7 @@ impl Life {
         duration: Duration,
         cleanup: Cleanup,
     ) -> RunEnd {
-        let escaped = self.outlived();
+        let escaped = self.end_who_left();
         self.events.finish();
         self.drain();
         let mut ready = std::mem::take(&mut self.ready);

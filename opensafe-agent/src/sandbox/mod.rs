@@ -8,6 +8,7 @@ pub mod canary;
 pub mod cgroup;
 pub mod command;
 pub mod error;
+mod inherited;
 mod life;
 mod needs;
 mod record_place;

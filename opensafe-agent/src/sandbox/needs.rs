@@ -82,7 +82,14 @@ pub(super) fn needs(rules: &RuleSet) -> Vec<Need> {
             matches!(of, Subject::File { .. })
         }),
         need("connect", defaults.connect, |of| {
-            matches!(of, Subject::Connect { .. })
+            matches!(
+                of,
+                Subject::Connect { .. } | Subject::Bind { .. } | Subject::Socket(_)
+            )
+        }),
+        // Every policy denies most of these by default; only who speaks of them needs them.
+        need("operation", Verdict::Allow, |of| {
+            matches!(of, Subject::Operation(_))
         }),
     ]
 }
@@ -146,7 +153,8 @@ mod tests {
         Enforcement {
             exec: Operation::none(vec![missing.clone()]),
             file: Operation::none(vec![missing.clone()]),
-            connect: Operation::partial("cgroup hooks", vec![missing]),
+            connect: Operation::partial("cgroup hooks", vec![missing.clone()]),
+            operation: Operation::none(vec![missing]),
         }
     }
 
@@ -172,6 +180,7 @@ mod tests {
             exec: Verdict::Allow,
             file: Verdict::Allow,
             connect: Verdict::Allow,
+            ..Defaults::default()
         };
         assert!(check(&host_without_lsm(), &needs(&rules(open)), false).is_ok());
     }

@@ -67,7 +67,7 @@ impl RecordPlace {
             origin: None,
             subject: Subject::File {
                 globs,
-                access: Access::WRITE.union(Access::CREATE),
+                access: Access::CHANGING.union(Access::CREATE),
             },
         })
     }

@@ -21,6 +21,7 @@ use super::{
     cgroup::Cgroup,
     command,
     error::{RunError, system},
+    inherited,
     life::Life,
     needs::{Need, check, needs},
     record_place::RecordPlace,
@@ -31,7 +32,7 @@ use super::{
 use crate::{
     account::Account,
     enforcement::Enforcement,
-    enrich::{Enricher, InForce},
+    enrich::{Enricher, InForce, Process},
     event::{Pid, UnixNano},
     kernel::{Events, Kernel, Sizes},
     policy::{Host, Input, Policy, User},
@@ -191,6 +192,9 @@ struct Armed {
     enricher: Enricher,
 }
 
+/// Of all processes this is not to be ended for want of memory: others would go on unconfined
+/// (include/uapi/linux/oom.h).
+const OOM_SCORE_ADJ_MIN: &str = "-1000";
 /// Room for events: some twenty thousand of usual size.
 const RING_BYTES: u32 = 8 << 20;
 
@@ -245,8 +249,15 @@ impl Armed {
             enricher,
             ..
         } = self;
+        let enforce = request.mode == Mode::Enforce;
+        let inherited = inherited::denied(&prepared.rules, enforce);
+        if enforce {
+            inherited.iter().for_each(inherited::Denied::close);
+        }
         let waiting = Waiting::start(&plan(request, &prepared))
             .map_err(|source| system("start the first process", source))?;
+        // The first process is there already and keeps the score that it was given.
+        let spared = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ_MIN);
         if let Err(error) = cgroup.add(waiting.pid()) {
             waiting.abandon();
             return Err(error.into());
@@ -270,12 +281,21 @@ impl Armed {
         };
         let began = Instant::now();
         let sinks = Sinks::start(start.clone(), record, show(&start));
+        let first = first_process(&start, waiting.pid());
         let mut life = Life::new(
-            request.mode == Mode::Enforce,
+            enforce,
             (prepared.rules, prepared.view),
             (kernel, events, enricher),
             sinks,
         );
+        if let Err(error) = spared {
+            life.notice(&format!(
+                "when memory runs out, the kernel may choose opensafe: /proc/self/oom_score_adj: {error}"
+            ));
+        }
+        for denied in inherited {
+            life.put_on_record(denied.on_record(first.clone()));
+        }
         // Declared after what enforces, so that whatever happens it is dropped before: nothing in the
         // cgroup lives on when the programs go.
         let cgroup = cgroup;
@@ -343,6 +363,20 @@ impl Armed {
             },
             pid: Pid(std::process::id()),
         }
+    }
+}
+
+/// The process that will become the command.
+fn first_process(start: &RunStart, pid: nix::unistd::Pid) -> Process {
+    Process {
+        pid: Pid(pid.as_raw().unsigned_abs()),
+        parent_pid: start.pid,
+        uid: start.user.uid,
+        executable: Vec::new(),
+        args: start.command.clone(),
+        comm: b"opensafe".to_vec(),
+        ancestors: Vec::new(),
+        container_id: None,
     }
 }
 

@@ -129,6 +129,7 @@ fn globs(rule: &Rule) -> impl Iterator<Item = &PathGlob> {
     let (globs, peers): (&[PathGlob], &[Peer]) = match &rule.subject {
         Subject::Exec(globs) | Subject::File { globs, .. } => (globs, &[]),
         Subject::Connect { peers, .. } => (&[], peers),
+        Subject::Bind { .. } | Subject::Socket(_) | Subject::Operation(_) => (&[], &[]),
     };
     globs
         .iter()

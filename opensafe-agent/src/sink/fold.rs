@@ -7,6 +7,7 @@
 //! together, except where the rule's severity is high.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     time::{Duration, Instant},
 };
@@ -29,7 +30,7 @@ pub const KINDS: usize = 4096;
 pub struct Kind {
     /// Program, operation and rule.
     pub group: Group,
-    /// File or peer.
+    /// What the operation was about.
     pub object: String,
 }
 
@@ -39,7 +40,7 @@ pub struct Group {
     /// The program's path.
     pub program: Vec<u8>,
     /// The operation's word.
-    pub operation: &'static str,
+    pub operation: Cow<'static, str>,
     /// The rule's id.
     pub rule: String,
 }
@@ -226,7 +227,7 @@ mod tests {
         Kind {
             group: Group {
                 program: b"/bin/bash".to_vec(),
-                operation: "write",
+                operation: "write".into(),
                 rule: "git.hooks".into(),
             },
             object: object.into(),

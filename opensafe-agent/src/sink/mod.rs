@@ -5,6 +5,7 @@
 //! the counters, and [`Sinks::end`]. No sink waits for a person or a disk, and none can stop a run.
 
 pub mod fold;
+pub mod object;
 pub mod record;
 pub mod redact;
 pub mod screen;

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use crate::{
     enforcement::{Enforcement, Missing, Operation},
-    enrich::{Action, Enriched, Peer, Process, Ruling},
+    enrich::{Action, Enriched, Peer, Process, Ruling, Target},
     event::{Losses, Pid, UnixNano},
     rules::{Defaults, RuleId, Severity},
     run::{CgroupInfo, Cleanup, Ending, HostInfo, Mode, PolicyInfo, RunStart, Status, UserInfo},
 };
+use opensafe_common::operation::Operation as Kind;
 use opensafe_common::verdict::{Access, Verdict};
 
 /// 2026-03-01 10:12:03.5 UTC.
@@ -31,6 +32,7 @@ pub(crate) fn start() -> RunStart {
             exec: Operation::full("BPF LSM"),
             file: Operation::full("BPF LSM"),
             connect: Operation::full("BPF LSM"),
+            operation: Operation::full("BPF LSM"),
         },
         agent: "agent".into(),
         workspace: "/home/me/work".into(),
@@ -67,6 +69,7 @@ pub(crate) fn partly() -> Enforcement {
         exec: Operation::none(lsm()),
         file: Operation::none(lsm()),
         connect: Operation::full("cgroup hooks"),
+        operation: Operation::none(lsm()),
     }
 }
 
@@ -140,6 +143,7 @@ pub(crate) fn file(ruling: Ruling, path: &[u8], access: Access) -> Action {
         path: path.to_vec(),
         requested: path.to_vec(),
         access,
+        received: false,
     }
 }
 
@@ -241,6 +245,121 @@ pub(crate) fn events() -> Vec<Enriched> {
             },
         ),
     ]
+    .into_iter()
+    .chain(others())
+    .collect()
+}
+
+/// Events of what has neither a file nor a peer, and a file that came open.
+fn others() -> Vec<Enriched> {
+    let by_default = |operation| Ruling {
+        rule: None,
+        ..denied(
+            "",
+            Severity::Medium,
+            &format!("the default for {operation} is deny"),
+        )
+    };
+    let operation = |operation: Kind, how: &str| Action::Operation {
+        ruling: by_default(operation.name()),
+        operation,
+        how: how.into(),
+        target: None,
+        path: None,
+    };
+    let to = |action, pid, comm: &str| match action {
+        Action::Operation {
+            ruling,
+            operation,
+            how,
+            path,
+            ..
+        } => Action::Operation {
+            ruling,
+            operation,
+            how,
+            target: Some(Target {
+                pid: Pid(pid),
+                comm: comm.as_bytes().to_vec(),
+            }),
+            path,
+        },
+        other => other,
+    };
+    let mut received = file(
+        denied(
+            "secrets.ssh",
+            Severity::High,
+            "SSH keys stay outside the sandbox",
+        ),
+        b"/home/me/.ssh/id_rsa",
+        Access::READ,
+    );
+    if let Action::File { received, .. } = &mut received {
+        *received = true;
+    }
+    let mount = Action::Operation {
+        ruling: by_default("mount"),
+        operation: Kind::Mount,
+        how: "mount".into(),
+        target: None,
+        path: Some(b"/home/me/x".to_vec()),
+    };
+    let socket = Action::Socket {
+        ruling: Ruling {
+            reason: "it could reach peers that the policy denies".into(),
+            ..by_default("socket")
+        },
+        family: "packet".into(),
+        socket_type: "raw".into(),
+        protocol: 768,
+    };
+    let bind = Action::Bind {
+        ruling: denied(
+            "bind.public",
+            Severity::Medium,
+            "the network would reach it",
+        ),
+        address: "0.0.0.0".parse().unwrap(),
+        port: 8080,
+        transport: "tcp".into(),
+    };
+    let namespace = Action::Operation {
+        ruling: Ruling {
+            verdict: Verdict::Audit,
+            enforced: false,
+            reason: "the default for namespace is audit".into(),
+            ..by_default("namespace")
+        },
+        operation: Kind::Namespace,
+        how: "user namespace".into(),
+        target: None,
+        path: None,
+    };
+    let unlink = file(
+        denied("git.config", Severity::High, "the clone's configuration"),
+        b"/home/me/work/.git/config",
+        Access::DELETE,
+    );
+    [
+        ("python3", received),
+        ("tcpdump", socket),
+        ("node", bind),
+        ("gdb", to(operation(Kind::Ptrace, "attach"), 812, "bash")),
+        (
+            "kill",
+            to(operation(Kind::Signal, "SIGKILL"), 700, "opensafe"),
+        ),
+        ("kill", to(operation(Kind::Signal, "SIGKILL"), 701, "")),
+        ("mount", mount),
+        ("bpftool", operation(Kind::Bpf, "BPF_PROG_LOAD")),
+        ("bwrap", namespace),
+        ("rm", unlink),
+    ]
+    .into_iter()
+    .zip(4730..)
+    .map(|((name, action), pid)| event(120, process(name, pid), action))
+    .collect()
 }
 
 /// Events whose names try to be something else: two lines, a colour, a cursor's movement, JSON.

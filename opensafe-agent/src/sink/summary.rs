@@ -3,11 +3,13 @@
 use std::{
     collections::HashSet,
     hash::{BuildHasher as _, Hash, RandomState},
+    path::Path,
 };
 
+use super::object::{object_text, peer_text};
 use crate::{
-    enrich::{Action, Enriched, Ruling},
-    run::{Counts, PerVerdict, Touched},
+    enrich::{Action, Enriched},
+    run::{Counts, Touched},
 };
 use opensafe_common::verdict::{Access, Verdict};
 
@@ -28,52 +30,37 @@ pub struct Summary {
 impl Summary {
     /// Counts an event.
     pub fn add(&mut self, event: &Enriched) {
-        let program = &event.process.executable;
-        match &event.action {
-            Action::Exec { ruling, path, .. } => {
-                count(&mut self.counts.exec, ruling);
-                if ruling.verdict == Verdict::Deny {
-                    self.denials.add(&(program, "exec", path, &ruling.rule));
+        let action = &event.action;
+        let Some(ruling) = action.ruling() else {
+            return;
+        };
+        count(&mut self.counts, action);
+        if ruling.verdict == Verdict::Deny {
+            let (program, object) = (&event.process.executable, object(action));
+            self.denials
+                .add(&(program, action.name(), object, &ruling.rule));
+        }
+        if ruling.enforced && ruling.verdict == Verdict::Deny {
+            return;
+        }
+        match action {
+            Action::Exec { path, .. } => self.programs.add(path),
+            Action::File { path, access, .. } => {
+                let changes = Access::CHANGING.union(Access::CREATE);
+                if access.contains(Access::READ) {
+                    self.files_read.add(path);
                 }
-                if happened(ruling) {
-                    self.programs.add(path);
-                }
-            }
-            Action::File {
-                ruling,
-                path,
-                access,
-                ..
-            } => {
-                count(&mut self.counts.file, ruling);
-                if ruling.verdict == Verdict::Deny {
-                    self.denials.add(&(program, access.0, path, &ruling.rule));
-                }
-                if happened(ruling) {
-                    if access.contains(Access::READ) {
-                        self.files_read.add(path);
-                    }
-                    if access.contains(Access::WRITE) || access.contains(Access::CREATE) {
-                        self.files_written.add(path);
-                    }
+                if access.0 & changes.0 != 0 {
+                    self.files_written.add(path);
                 }
             }
             Action::Connect {
-                ruling,
-                peer,
-                transport,
-                ..
-            } => {
-                count(&mut self.counts.connect, ruling);
-                let peer = super::terminal::peer_text(peer);
-                if ruling.verdict == Verdict::Deny {
-                    self.denials.add(&(program, transport, &peer, &ruling.rule));
-                }
-                if happened(ruling) {
-                    self.destinations.add(&(transport, &peer));
-                }
-            }
-            Action::Exit { .. } => {}
+                peer, transport, ..
+            } => self.destinations.add(&(transport, peer_text(peer))),
+            Action::Socket { .. }
+            | Action::Bind { .. }
+            | Action::Operation { .. }
+            | Action::Exit { .. } => {}
         }
     }
 
@@ -96,16 +83,35 @@ impl Summary {
     }
 }
 
-/// Whether the operation went ahead.
-fn happened(ruling: &Ruling) -> bool {
-    !(ruling.enforced && ruling.verdict == Verdict::Deny)
-}
-
-const fn count(counts: &mut PerVerdict, ruling: &Ruling) {
+/// Counts the verdict on an action.
+const fn count(counts: &mut Counts, action: &Action) {
+    let (counts, ruling) = match action {
+        Action::Exec { ruling, .. } => (&mut counts.exec, ruling),
+        Action::File { ruling, .. } => (&mut counts.file, ruling),
+        Action::Connect { ruling, .. } => (&mut counts.connect, ruling),
+        Action::Socket { ruling, .. } => (&mut counts.socket, ruling),
+        Action::Bind { ruling, .. } => (&mut counts.bind, ruling),
+        Action::Operation {
+            ruling, operation, ..
+        } => (&mut counts.operations[*operation as usize], ruling),
+        Action::Exit { .. } => return,
+    };
     match ruling.verdict {
         Verdict::Allow => counts.allow += 1,
         Verdict::Audit => counts.audit += 1,
         Verdict::Deny => counts.deny += 1,
+    }
+}
+
+/// What tells denials of one operation and rule apart.
+fn object(action: &Action) -> (Vec<u8>, u16) {
+    match action {
+        Action::Exec { path, .. } => (path.clone(), 0),
+        Action::File { path, access, .. } => (path.clone(), access.0),
+        Action::Connect {
+            peer, transport, ..
+        } => (format!("{transport} {}", peer_text(peer)).into_bytes(), 0),
+        other => (object_text(other, Path::new("")).into_bytes(), 0),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a run shows a person on stderr: its start, its denials, its end.
 
 use std::{
+    borrow::Cow,
     fmt::Write as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -11,16 +12,17 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::{
     fold::{Due, Fold, Group, Kind},
+    object::{object_text, operation_word, who},
     screen::Screen,
     text::{printable, printable_path},
 };
 use crate::{
     enforcement::{Enforcement, Level},
-    enrich::{Action, Enriched, Peer, Process, Ruling},
+    enrich::{Enriched, Process, Ruling},
     rules::Severity,
     run::{Mode, RunEnd, RunStart, lost},
 };
-use opensafe_common::verdict::{Access, Verdict};
+use opensafe_common::verdict::Verdict;
 
 /// Columns that an operation and its object take before `by`.
 const OPERATION: usize = 34;
@@ -30,9 +32,6 @@ const WHO: usize = 32;
 
 /// What lines that go on begin with: as wide as `opensafe: `.
 const INDENT: &str = "          ";
-
-/// Ancestors that are shown.
-const ANCESTORS: usize = 4;
 
 /// Shows a run's lines.
 #[derive(Debug)]
@@ -145,7 +144,7 @@ impl<O: Screen> Terminal<O> {
         } else {
             ("would deny", would)
         };
-        let operation = denial.operation;
+        let operation = &denial.operation;
         let mut rule = format!("rule {}", denial.rule);
         if times.is_empty() && !denial.reason.is_empty() {
             let _ = write!(rule, ": {}", denial.reason);
@@ -227,7 +226,7 @@ fn next_line(line: &mut String, all: &mut String) {
 #[derive(Clone, Debug)]
 struct Denial {
     enforced: bool,
-    operation: &'static str,
+    operation: Cow<'static, str>,
     object: String,
     who: String,
     rule: String,
@@ -237,45 +236,15 @@ struct Denial {
 
 impl Denial {
     fn of(event: &Enriched, home: &Path) -> Option<Self> {
-        let (ruling, operation, object, default) = match &event.action {
-            Action::Exec { ruling, path, .. } => (
-                ruling,
-                "exec",
-                printable_path(path, home).into_owned(),
-                "defaults.exec",
-            ),
-            Action::File {
-                ruling,
-                path,
-                access,
-                ..
-            } => (
-                ruling,
-                access_word(*access),
-                printable_path(path, home).into_owned(),
-                "defaults.file",
-            ),
-            Action::Connect {
-                ruling,
-                peer,
-                transport,
-                ..
-            } => (
-                ruling,
-                "connect",
-                peer_over(peer_text(peer), transport),
-                "defaults.connect",
-            ),
-            Action::Exit { .. } => return None,
-        };
+        let action = &event.action;
         let Ruling {
             verdict: Verdict::Deny,
             enforced,
-            ref rule,
+            rule,
             severity,
-            ref reason,
+            reason,
             ..
-        } = *ruling
+        } = action.ruling()?
         else {
             return None;
         };
@@ -286,15 +255,18 @@ impl Denial {
             ancestors,
             ..
         } = &event.process;
-        let rule = rule.as_ref().map_or(default, |rule| &rule.0);
+        let rule = match rule {
+            Some(rule) => printable(rule.0.as_bytes()).into_owned(),
+            None => format!("defaults.{}", action.default_name()),
+        };
         Some(Self {
-            enforced,
-            operation,
-            object,
+            enforced: *enforced,
+            operation: operation_word(action),
+            object: object_text(action, home),
             who: who(executable, comm, u64::from(pid.0), ancestors),
-            rule: printable(rule.as_bytes()).into_owned(),
+            rule,
             reason: printable(reason.as_bytes()).into_owned(),
-            severity,
+            severity: *severity,
         })
     }
 
@@ -302,62 +274,12 @@ impl Denial {
         Kind {
             group: Group {
                 program: event.process.executable.clone(),
-                operation: self.operation,
+                operation: self.operation.clone(),
                 rule: self.rule.clone(),
             },
             object: self.object.clone(),
         }
     }
-}
-
-/// One word for what was done to a file.
-#[must_use]
-pub fn access_word(access: Access) -> &'static str {
-    if access.contains(Access::CREATE) {
-        "create"
-    } else if access.contains(Access::READ.union(Access::WRITE)) {
-        "read+write"
-    } else if access.contains(Access::WRITE) {
-        "write"
-    } else {
-        "read"
-    }
-}
-
-/// A peer, as policies write it.
-#[must_use]
-pub fn peer_text(peer: &Peer) -> String {
-    match peer {
-        Peer::Ip(address, 0) => address.to_string(),
-        Peer::Ip(address, port) => std::net::SocketAddr::new(*address, *port).to_string(),
-        Peer::UnixPath(path) => format!("unix:{}", printable(path)),
-        Peer::UnixAbstract(name) => format!("unix:@{}", printable(name)),
-        Peer::Family(name) => printable(name.as_bytes()).into_owned(),
-    }
-}
-
-/// A peer and how it was contacted, where that is not how most are: `192.0.2.1:53 (udp)`.
-#[must_use]
-pub fn peer_over(peer: String, transport: &str) -> String {
-    match transport {
-        "udp" | "sctp" | "icmp" => format!("{peer} ({transport})"),
-        _ => peer,
-    }
-}
-
-/// `python3 (4711) ← bash ← agent`: the executable's name, or its `comm`, and its ancestors'.
-#[must_use]
-pub fn who(executable: &[u8], comm: &[u8], pid: u64, ancestors: &[Vec<u8>]) -> String {
-    let name = executable.rsplit(|byte| *byte == b'/').next();
-    let name = name.filter(|name| !name.is_empty()).unwrap_or(comm);
-    let mut who = format!("{} ({pid})", printable(name));
-    for ancestor in ancestors.iter().take(ANCESTORS) {
-        let _ = write!(who, " ← {}", printable(ancestor));
-    }
-    if ancestors.len() > ANCESTORS {
-        who.push_str(" ← …");
-    }
-    who
 }
 
 /// `enforced: connect (kernel 6.18.44, cgroup hooks)` and, on a second line, what is not.

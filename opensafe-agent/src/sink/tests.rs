@@ -133,7 +133,8 @@ fn an_observed_run_says_what_would_be_denied() {
     for event in &mut events {
         if let Action::Exec { ruling, .. }
         | Action::File { ruling, .. }
-        | Action::Connect { ruling, .. } = &mut event.action
+        | Action::Connect { ruling, .. }
+        | Action::Operation { ruling, .. } = &mut event.action
         {
             ruling.enforced = false;
         }

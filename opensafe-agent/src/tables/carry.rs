@@ -4,11 +4,11 @@
 //! mount point leaves of the glob, `/data/**/*.key`, is what the kernel has to look for in that
 //! superblock below `/export`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use regex_syntax::utf8::Utf8Sequences;
 
-use crate::rules::glob::{Component, Token, tokens_match};
+use crate::rules::glob::{Component, Token, components};
 
 use super::pattern::{Atom, ByteSet};
 
@@ -35,8 +35,8 @@ pub(super) fn through_links(
             prefix.push(b'/');
             prefix.extend_from_slice(literal);
             if let Some(target) = links.get(&prefix) {
-                let renamed: Vec<Component> = components(target)
-                    .map(|name| Component::Name(vec![Token::Literal(name.to_vec())]))
+                let renamed: Vec<Component> = of_path(target)
+                    .into_iter()
                     .chain(name[depth + 1..].iter().cloned())
                     .collect();
                 if names.len() < MAX_NAMES && !names.contains(&renamed) {
@@ -47,30 +47,6 @@ pub(super) fn through_links(
         at += 1;
     }
     names
-}
-
-/// What is left of the alternative below `directory`, as the index of the first component that is:
-/// nothing if it names nothing there, several if a `**` may stop at several places. What one of them
-/// covers already is left out.
-pub(super) fn below(alternative: &[Component], directory: &[u8]) -> Vec<usize> {
-    let mut places = BTreeSet::from([0]);
-    for name in components(directory) {
-        let mut reached = BTreeSet::new();
-        for mut place in places {
-            // `**` takes the name and stays, or takes none and leaves it to what follows.
-            while let Some(Component::AnyDepth) = alternative.get(place) {
-                reached.insert(place);
-                place += 1;
-            }
-            if let Some(Component::Name(tokens)) = alternative.get(place)
-                && tokens_match(tokens, name)
-            {
-                reached.insert(place + 1);
-            }
-        }
-        places = reached;
-    }
-    places.into_iter().collect()
 }
 
 /// The pattern for what a glob's components name.
@@ -103,10 +79,11 @@ pub(super) fn abstract_atoms(tokens: &[Token]) -> Vec<Atom> {
     atoms(tokens, ByteSet::ANY)
 }
 
-/// The names in a path, without what lies between them.
-fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/')
-        .filter(|name| !name.is_empty())
+/// The alternative that names `path` and nothing else.
+pub(super) fn of_path(path: &[u8]) -> Vec<Component> {
+    components(path)
+        .map(|name| Component::Name(vec![Token::Literal(name.to_vec())]))
+        .collect()
 }
 
 fn name_atoms(tokens: &[Token]) -> Vec<Atom> {

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 
+use opensafe_common::tables::ROW_HEAD_CELLS;
 use opensafe_common::verdict::Word;
 
 use super::pattern::{Nfa, Node, NodeId, Saying};
@@ -17,7 +18,7 @@ use super::pattern::{Nfa, Node, NodeId, Saying};
 /// How far the construction may go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Cells of the table: states times (2 + classes).
+    /// Cells of the table: states times (a row's head + classes).
     pub(super) cells: usize,
     /// Nodes looked at, over all states.
     pub(super) work: usize,
@@ -179,7 +180,10 @@ impl<Judge: Fn(&[Saying]) -> Word> Builder<'_, Judge> {
             state
         };
         self.by_kernel.insert(kernel[..].into(), state);
-        let cells = self.states.len().saturating_mul(self.width + 2);
+        let cells = self
+            .states
+            .len()
+            .saturating_mul(self.width + ROW_HEAD_CELLS);
         if cells > self.bounds.cells || self.work > self.bounds.work {
             return Err(Overflow);
         }

@@ -14,14 +14,29 @@ use super::dfa::Dfa;
 /// dead; every state that can say nothing any more becomes it. States are numbered in the order in which
 /// they are met.
 pub(super) fn minimise(dfa: &Dfa) -> Dfa {
-    let live = live(dfa);
-    let block_of = blocks(dfa, &live);
+    let live = live(dfa, &dfa.words);
+    let block_of = blocks(dfa, &dfa.words, &live);
     let dfa = quotient(dfa, &live, &block_of);
     merge_classes(dfa)
 }
 
+/// For each state a number, the same for two states if below a directory at either, whatever the path, the
+/// words are the same; 0 if nothing is said there. `words` is what counts of each state's word.
+pub(super) fn below(dfa: &Dfa, words: &[Word]) -> Vec<u32> {
+    let live = live(dfa, words);
+    let block_of = blocks(dfa, words, &live);
+    let slash = usize::from(dfa.classes[usize::from(b'/')]);
+    let behind = dfa
+        .next
+        .chunks_exact(dfa.width)
+        .map(|row| row[slash] as usize);
+    behind
+        .map(|state| if live[state] { block_of[state] + 1 } else { 0 })
+        .collect()
+}
+
 /// States from which something can still be said.
-fn live(dfa: &Dfa) -> Vec<bool> {
+fn live(dfa: &Dfa, words: &[Word]) -> Vec<bool> {
     let states = dfa.words.len();
     let transitions = || {
         let from = (0..states).flat_map(|state| std::iter::repeat_n(state, dfa.width));
@@ -29,11 +44,7 @@ fn live(dfa: &Dfa) -> Vec<bool> {
             .filter(|(from, to)| from != to)
     };
     let sources = Grouped::new(states, transitions().map(|(from, to)| (to, from)));
-    let mut live: Vec<bool> = dfa
-        .words
-        .iter()
-        .map(|word| *word != Word::default())
-        .collect();
+    let mut live: Vec<bool> = words.iter().map(|word| *word != Word::default()).collect();
     let mut pending: Vec<usize> = (0..states).filter(|state| live[*state]).collect();
     while let Some(state) = pending.pop() {
         for &from in sources.of(state) {
@@ -47,7 +58,7 @@ fn live(dfa: &Dfa) -> Vec<bool> {
 }
 
 /// State → block, so that states in one block cannot be told apart. Only live states matter.
-fn blocks(dfa: &Dfa, live: &[bool]) -> Vec<u32> {
+fn blocks(dfa: &Dfa, words: &[Word], live: &[bool]) -> Vec<u32> {
     let mut from = Vec::new();
     let mut to = Vec::new();
     let mut labels = Vec::new();
@@ -61,7 +72,7 @@ fn blocks(dfa: &Dfa, live: &[bool]) -> Vec<u32> {
         }
     }
     let incoming = Grouped::new(dfa.words.len(), to.iter().copied().zip(0..));
-    let mut states = Partition::by_key(&dfa.words);
+    let mut states = Partition::by_key(words);
     let mut transitions = Partition::by_key(&labels);
 
     // Splitters: states are told apart by a set of transitions that leaves only some of a block, and

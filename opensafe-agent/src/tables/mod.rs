@@ -18,7 +18,7 @@ mod superblocks;
 #[cfg(test)]
 mod tests;
 
-use opensafe_common::tables::{DEAD, ROW_HEAD_CELLS, Start};
+use opensafe_common::tables::{DEAD, FAMILIES, ROW_HEAD_CELLS, Start};
 use opensafe_common::verdict::{Verdict, Word};
 
 use crate::rules::{RuleId, RuleSet};
@@ -49,6 +49,10 @@ pub struct Tables {
     pub nameless: Word,
     /// What holds for a peer that is neither an IP address nor a Unix socket; its `UNIX` kind.
     pub other_family: Word,
+    /// What holds for each operation, by its bit.
+    pub operations: Word,
+    /// What holds for making sockets, as `opensafe_common::tables::Policy` has it.
+    pub sockets: [u8; FAMILIES],
     /// Address → class; always with an entry of 0 bits.
     pub nets: Vec<NetEntry>,
     /// Class, protocol, port → verdict; for every class and protocol an entry of 0 bits.
@@ -73,7 +77,7 @@ pub struct NetEntry {
 pub struct PortEntry {
     /// Class of the address.
     pub class: u32,
-    /// `opensafe_common::tables::transport` number.
+    /// `opensafe_common::tables::transport` number, with `BIND` added for binding.
     pub transport: u16,
     /// The port.
     pub port: u16,
@@ -167,6 +171,7 @@ fn names(rules: &[RuleId]) -> String {
 pub fn compile(rules: &RuleSet, view: &View, limits: Limits) -> Result<Tables, TableError> {
     let paths::Paths {
         dfa,
+        below,
         built_states,
         superblocks,
         abstract_names,
@@ -183,13 +188,10 @@ pub fn compile(rules: &RuleSet, view: &View, limits: Limits) -> Result<Tables, T
         live => u32::try_from(1 + (live as usize - 1) * stride).unwrap_or(DEAD),
     };
     let mut cells = vec![0];
-    for (word, row) in dfa
-        .words
-        .iter()
-        .zip(dfa.next.chunks_exact(dfa.width))
-        .skip(1)
-    {
+    let rows = dfa.next.chunks_exact(dfa.width);
+    for ((word, below), row) in dfa.words.iter().zip(below).zip(rows).skip(1) {
         cells.extend(word.to_cells());
+        cells.push(below);
         cells.extend(row.iter().map(|state| position(*state)));
     }
     let start = |[anchored, floating]: [u32; 2]| Start {
@@ -215,6 +217,8 @@ pub fn compile(rules: &RuleSet, view: &View, limits: Limits) -> Result<Tables, T
         default,
         nameless,
         other_family,
+        operations: rules.operations(),
+        sockets: rules.sockets(),
         nets,
         ports,
     })

@@ -9,7 +9,7 @@ use opensafe_common::tables::transport;
 use opensafe_common::verdict::Verdict;
 
 use crate::rules::peer::{PortRange, Protocol};
-use crate::rules::{Peer, RuleSet, Subject};
+use crate::rules::{Defaults, Peer, RuleSet, Subject};
 
 use super::ports::{PortPrefix, Runs};
 use super::{NetEntry, PortEntry};
@@ -19,15 +19,21 @@ pub(super) fn compile(rules: &RuleSet) -> (Vec<NetEntry>, Vec<PortEntry>) {
     let mut terms = Terms::default();
     let mut at: BTreeMap<Prefix, Vec<u32>> = BTreeMap::from([(Prefix::ALL, Vec::new())]);
     for rule in &rules.rules {
-        let Subject::Connect {
-            peers,
-            ports,
-            protocol,
-        } = &rule.subject
-        else {
-            continue;
+        let (bind, peers, ports, protocol) = match &rule.subject {
+            Subject::Connect {
+                peers,
+                ports,
+                protocol,
+            } => (false, peers, ports, protocol),
+            Subject::Bind {
+                addresses,
+                ports,
+                protocol,
+            } => (true, addresses, ports, protocol),
+            _ => continue,
         };
         let term = Term {
+            bind,
             verdict: rule.verdict,
             ports: ports.clone(),
             protocol: *protocol,
@@ -49,7 +55,7 @@ pub(super) fn compile(rules: &RuleSet) -> (Vec<NetEntry>, Vec<PortEntry>) {
         }
     }
 
-    let mut classes = Classes::new(&terms.all, rules.defaults.connect);
+    let mut classes = Classes::new(&terms.all, rules.defaults);
     let mut nets: Vec<NetEntry> = Vec::new();
     // The prefixes around the one at hand: in this order a prefix comes after those that hold it.
     let mut around: Vec<(Prefix, Vec<u32>, u32)> = Vec::new();
@@ -111,6 +117,8 @@ impl Prefix {
 /// What a rule says of any address that it is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Term {
+    /// It is about binding to the address, not about contacting it.
+    bind: bool,
     verdict: Verdict,
     ports: Vec<PortRange>,
     protocol: Option<Protocol>,
@@ -118,8 +126,12 @@ struct Term {
 
 impl Term {
     fn is_about(&self, number: u16) -> bool {
-        self.protocol
-            .is_none_or(|protocol| number == protocol.transport())
+        let bind = number & transport::BIND != 0;
+        let number = number & !transport::BIND;
+        self.bind == bind
+            && self
+                .protocol
+                .is_none_or(|protocol| number == protocol.transport())
     }
 
     /// The ranges of ports, with the verdict.
@@ -152,23 +164,29 @@ impl Terms {
     }
 }
 
-/// Per transport, a verdict for every port.
+/// Every number that a port's key may have: the transports, contacted and bound.
+fn numbers() -> impl Iterator<Item = u16> {
+    let bound = transport::ALL.map(|number| number | transport::BIND);
+    transport::ALL.into_iter().chain(bound)
+}
+
+/// Per number, a verdict for every port.
 type Behaviour = Vec<Runs>;
 
 /// Classes, told apart by what they say and not by who says it.
 struct Classes<'a> {
     terms: &'a [Term],
-    default: Verdict,
+    defaults: Defaults,
     by_terms: HashMap<Vec<u32>, u32>,
     by_behaviour: HashMap<Behaviour, u32>,
     all: Vec<Behaviour>,
 }
 
 impl<'a> Classes<'a> {
-    fn new(terms: &'a [Term], default: Verdict) -> Self {
+    fn new(terms: &'a [Term], defaults: Defaults) -> Self {
         Self {
             terms,
-            default,
+            defaults,
             by_terms: HashMap::new(),
             by_behaviour: HashMap::new(),
             all: Vec::new(),
@@ -179,16 +197,20 @@ impl<'a> Classes<'a> {
         if let Some(&class) = self.by_terms.get(terms) {
             return class;
         }
-        let behaviour: Behaviour = transport::ALL
-            .iter()
+        let behaviour: Behaviour = numbers()
             .map(|number| {
                 let ranges: Vec<_> = terms
                     .iter()
                     .map(|term| &self.terms[*term as usize])
-                    .filter(|term| term.is_about(*number))
+                    .filter(|term| term.is_about(number))
                     .flat_map(Term::ranges)
                     .collect();
-                Runs::new(&ranges, self.default)
+                let default = if number & transport::BIND == 0 {
+                    self.defaults.connect
+                } else {
+                    self.defaults.bind
+                };
+                Runs::new(&ranges, default)
             })
             .collect();
         let fresh = index(self.all.len());
@@ -206,7 +228,7 @@ impl<'a> Classes<'a> {
     fn ports(&self) -> Vec<PortEntry> {
         let mut entries = Vec::new();
         for (class, behaviour) in self.all.iter().enumerate() {
-            for (runs, transport) in behaviour.iter().zip(transport::ALL) {
+            for (runs, transport) in behaviour.iter().zip(numbers()) {
                 for (PortPrefix { port, bits }, verdict) in runs.prefixes() {
                     entries.push(PortEntry {
                         class: index(class),

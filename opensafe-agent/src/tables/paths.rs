@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use opensafe_common::tables::ROW_HEAD_CELLS;
 use opensafe_common::verdict::{Access, Verdict, Word};
 
-use crate::rules::glob::{Component, PathGlob, Token};
+use crate::rules::glob::{Component, PathGlob, Token, rests_below};
 use crate::rules::{Peer, Rule, RuleId, RuleSet, Subject};
 use crate::view::View;
 
 use super::carry;
 use super::dfa::{Bounds, Dfa, determinise};
-use super::minimise::minimise;
+use super::minimise::{self, minimise};
 use super::pattern::{Atom, ByteSet, Nfa, NodeId, Saying, Trie};
 use super::superblocks::{self, Name, SuperblockId};
 use super::{Limits, Stage, TableError};
@@ -19,6 +19,8 @@ use super::{Limits, Stage, TableError};
 /// The automata, and everything that is said beside them.
 pub(super) struct Paths {
     pub(super) dfa: Dfa,
+    /// For each state, a number for what is denied below a directory there.
+    pub(super) below: Vec<u32>,
     pub(super) built_states: usize,
     /// States of the anchored and of the floating automaton.
     pub(super) superblocks: Vec<(SuperblockId, [u32; 2])>,
@@ -63,8 +65,10 @@ pub(super) fn compile(rules: &RuleSet, view: &View, limits: Limits) -> Result<Pa
     }
     let mut starts = dfa.starts.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
     let superblocks = ids.into_iter().zip(starts.by_ref()).collect();
+    let below = minimise::below(&dfa, &said.denied(&dfa.words));
     Ok(Paths {
         superblocks,
+        below,
         abstract_names: starts.next().unwrap_or_default(),
         default: said.default,
         nameless: said.nameless(),
@@ -87,29 +91,50 @@ struct Said<'a> {
 
 impl<'a> Said<'a> {
     fn new(rules: &'a RuleSet, view: &View) -> Self {
-        let defaults = rules.defaults;
         let mut said = Self {
-            default: Word::of(defaults.file, Access::FILE)
-                .merge(Word::of(defaults.exec, Access::EXEC))
-                .merge(Word::of(defaults.connect, Access::UNIX)),
+            default: rules.defaults.word(),
             every_peer: Word::default(),
             paths: Vec::new(),
             abstracts: Vec::new(),
         };
+        let hiding = rules.hiding();
         for rule in &rules.rules {
-            said.rule(rule, view);
+            said.rule(rule, rule.word(rule.says_within(&hiding)), view);
         }
+        said.mount_points(view);
         said
     }
 
-    fn rule(&mut self, rule: &'a Rule, view: &View) {
-        match &rule.subject {
-            Subject::Exec(globs) => self.globs(Word::of(rule.verdict, Access::EXEC), globs, view),
-            Subject::File { globs, access } => {
-                self.globs(Word::of(rule.verdict, *access), globs, view);
+    /// Marks mount points, so that no directory above one can be moved: what is mounted would come to lie
+    /// under another name.
+    fn mount_points(&mut self, view: &View) {
+        let word = Word {
+            flags: Word::MOUNT_POINT,
+            ..Word::NONE
+        };
+        for mount in view.mounts.iter().filter(|mount| mount.point != b"/") {
+            self.paths.push((word, carry::of_path(&mount.point)));
+        }
+    }
+
+    /// Of each word, what matters to who may do what there: what it denies, and where the default denies,
+    /// what it permits. What is hidden stays as it is, as the other automaton may have more to say of it.
+    fn denied(&self, words: &[Word]) -> Vec<Word> {
+        let denied = |word: &Word| {
+            let word = strictest(*word);
+            Word {
+                allow: (word.allow | word.audit) & self.default.deny,
+                audit: 0,
+                ..word
             }
+        };
+        words.iter().map(denied).collect()
+    }
+
+    fn rule(&mut self, rule: &'a Rule, word: Word, view: &View) {
+        match &rule.subject {
+            Subject::Exec(globs) | Subject::File { globs, .. } => self.globs(word, globs, view),
             Subject::Connect { peers, .. } => {
-                let word = Word::of(rule.verdict, Access::UNIX);
                 if rule.subject.is_about_everyone() {
                     self.every_peer = self.every_peer.merge(word);
                 }
@@ -124,6 +149,7 @@ impl<'a> Said<'a> {
                     }
                 }
             }
+            Subject::Bind { .. } | Subject::Socket(_) | Subject::Operation(_) => {}
         }
     }
 
@@ -140,8 +166,10 @@ impl<'a> Said<'a> {
     fn nameless(&self) -> Word {
         let paths = self.paths.iter().map(|(word, _)| *word);
         let abstracts = self.abstracts.iter().map(|(word, _)| *word);
-        let rules = paths.chain(abstracts).fold(Word::default(), Word::merge);
-        strictest(rules.merge(self.every_peer.or_else(self.default)))
+        let rules = paths.chain(abstracts).map(Word::settled);
+        let rules = rules.fold(Word::default(), Word::merge);
+        let word = strictest(rules.merge(self.every_peer.or_else(self.default)));
+        Word { flags: 0, ..word }
     }
 
     /// What holds at and below a mount's root, whatever the path.
@@ -162,7 +190,10 @@ impl<'a> Said<'a> {
         }
         let words = names.into_iter().map(|(name, word)| match name {
             0 => word,
-            _ => strictest(word).or_else(self.default),
+            _ => Word {
+                flags: word.flags & !(Word::HIDDEN | Word::SAID),
+                ..strictest(word.settled()).or_else(self.default)
+            },
         });
         strictest(words.fold(Word::default(), Word::merge))
     }
@@ -223,7 +254,7 @@ impl<'a> Lowering<'a> {
         let rests: Rests = (0..)
             .zip(&self.said.paths)
             .flat_map(|(at, (_, path))| {
-                carry::below(path, point)
+                rests_below(path, point)
                     .into_iter()
                     .map(move |first| (at, first))
             })
@@ -322,6 +353,7 @@ fn cost(rule: &Rule) -> (usize, usize) {
                 Peer::Any | Peer::Ip(_) | Peer::UnixAbstract(_) => None,
             })
             .collect(),
+        Subject::Bind { .. } | Subject::Socket(_) | Subject::Operation(_) => Vec::new(),
     };
     let alternatives = globs.iter().flat_map(|glob| &glob.alternatives);
     alternatives.fold((0, 0), |(wildcards, pieces), alternative| {

@@ -3,11 +3,12 @@
 
 mod address;
 mod kernel;
+mod moves;
 mod path;
 mod reference;
 mod size;
 
-use opensafe_common::verdict::{Access, Verdict};
+use opensafe_common::verdict::{Access, Verdict, Word};
 
 use super::{Limits, Tables, compile};
 use crate::rules::glob::PathGlob;

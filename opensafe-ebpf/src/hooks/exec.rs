@@ -3,7 +3,7 @@
 use aya_ebpf::programs::{LsmContext, RawTracePointContext};
 use opensafe_common::{
     event::{FileBody, Kind},
-    verdict::Access,
+    verdict::{Access, Verdict},
 };
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     decide,
     emit::{Requested, emit, file_body},
     gate::{By, PathRequest, known_path, report},
-    kernel::{Bprm, Dentry, Task},
+    kernel::{Area, Bprm, Dentry, File, Task, argument},
     known::{Known, KnownTask},
     maps::constant,
 };
@@ -38,6 +38,65 @@ pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
             by: By::Policy,
         },
     )
+}
+
+/// `mmap_file(file, asked, protection, flags)`: a file is mapped; decided if as code. This is how a loader
+/// runs a program that nobody executes (`ld.so PROGRAM`).
+#[inline(always)]
+pub fn map(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let file = File(argument(ctx, 0));
+    if argument(ctx, 2) & PROT_EXEC == 0 || file.0 == 0 {
+        return 0;
+    }
+    as_code(actor, file)
+}
+
+/// `file_mprotect(area, asked, protection)`: what is mapped already becomes code.
+#[inline(always)]
+pub fn protect(actor: &Actor, ctx: &LsmContext) -> i32 {
+    if argument(ctx, 2) & PROT_EXEC == 0 {
+        return 0;
+    }
+    match Area(argument(ctx, 0)).file() {
+        Some(file) if file.0 != 0 => as_code(actor, file),
+        _ => 0, // memory of its own
+    }
+}
+
+// include/uapi/asm-generic/mman-common.h
+const PROT_EXEC: u64 = 0x4;
+
+#[inline(always)]
+fn as_code(actor: &Actor, file: File) -> i32 {
+    let dentry = file.dentry().unwrap_or(Dentry(0));
+    match map_gate(dentry.0, actor.pack(), actor.cgroup) {
+        0 => 0,
+        _ => decide::REFUSED,
+    }
+}
+
+/// Decides and reports; 1 if it is refused. A function that the verifier checks once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn map_gate(dentry: u64, actor: u64, cgroup: u64) -> u64 {
+    let Some(actor) = Actor::unpack(actor, cgroup) else {
+        return 0;
+    };
+    let (decision, access) = decide::at_mapping(&actor, Dentry(dentry));
+    if decision.verdict as u8 == Verdict::Allow as u8 {
+        return 0;
+    }
+    let report = report(
+        &actor,
+        decision,
+        Kind::File,
+        access,
+        dentry,
+        Requested::Unknown,
+    );
+    let body: FileBody = file_body(Dentry(dentry));
+    emit(&report, &body, (0, 0));
+    u64::from(decision.refuses(&actor))
 }
 
 /// `sched_process_exec(task, old_pid, bprm)`: the process runs another program from here on.

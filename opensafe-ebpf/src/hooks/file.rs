@@ -1,4 +1,4 @@
-//! Opening, creating, naming and removing files.
+//! Files: opening and receiving them, changing them, asking devices.
 
 use aya_ebpf::programs::LsmContext;
 use opensafe_common::{
@@ -9,9 +9,10 @@ use opensafe_common::{
 use crate::{
     actor::Actor,
     decide::REFUSED,
-    gate::{Answer, By, PathRequest, ask, known_path, not_laxer, path, withdraw},
-    kernel::{Dentry, Path, Superblock, argument},
-    known::{Known, KnownTask, acts_for_the_kernel},
+    gate::{By, PathRequest, change, known_path, path, withdraw},
+    hooks::{guard, net},
+    kernel::{Dentry, File, Inode, Path, Socket, argument},
+    known::{Known, KnownTask, acts_for_the_kernel, thread},
     maps::{TENTATIVE, constant},
 };
 
@@ -25,8 +26,10 @@ const FMODE_EXEC_FLAG: u32 = 0x20;
 const O_CREAT: u32 = 0o100;
 const O_TRUNC: u32 = 0o1000;
 // include/uapi/linux/stat.h
-const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
+const S_IFMT: u16 = 0o170_000;
+const S_IFCHR: u16 = 0o020_000;
+const S_IFBLK: u16 = 0o060_000;
+const S_IFSOCK: u16 = 0o140_000;
 
 /// `file_open(file)`: opening a file for whatever purpose, the kernel's own opens of programs and
 /// interpreters included. Not called for `O_PATH`.
@@ -58,113 +61,185 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
         request.kind = Kind::File;
         request.by = By::Policy;
     }
+    let errno = guard::open(actor, known, &request);
+    if errno != 0 {
+        return errno;
+    }
     known_path(actor, known, &request)
 }
 
-/// `path_mknod(dir, dentry, …)`: a name for a new file, device, pipe or socket.
-///
-/// An open with `O_CREAT` passes here before the kernel knows whether the file exists, and a denial
-/// is then void if it does. So a denial of a regular file's creation is reported as tentative, and
-/// taken back in [`open`].
+/// `file_receive(file)`: a descriptor that comes with a message (`SCM_RIGHTS`) or out of another process
+/// (`pidfd_getfd`). Decided as if it were opened here; a socket, as if it were connected here.
 #[inline(always)]
-pub fn mknod(actor: &Actor, ctx: &LsmContext) -> i32 {
-    let dentry = Dentry(argument(ctx, 1));
-    let regular = matches!(ctx.arg::<u32>(2) & S_IFMT, 0 | S_IFREG);
-    let flags = if regular { flag::TENTATIVE } else { 0 };
-    let request = PathRequest {
-        dentry,
-        access: Access::CREATE,
-        kind: Kind::File,
-        flags,
-        by: By::Policy,
+pub fn receive(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let file = File(argument(ctx, 0));
+    let kind = file.dentry().map_or(0, kind_of);
+    if kind == S_IFSOCK
+        && let Some(socket) = file.private()
+    {
+        return net::receive(actor, Socket(socket));
+    }
+    match received_file(file.0, actor.pack(), actor.cgroup) {
+        0 => 0,
+        _ => REFUSED,
+    }
+}
+
+/// [`receive`] of anything but a socket, as a function of its own for its stack's sake; 1 if it is refused.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn received_file(file: u64, actor: u64, cgroup: u64) -> u64 {
+    match Actor::unpack(actor, cgroup) {
+        Some(actor) => u64::from(receive_file(&actor, File(file)) != 0),
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn receive_file(actor: &Actor, file: File) -> i32 {
+    // include/linux/fs.h: what O_PATH gives can do nothing but name a file.
+    const FMODE_PATH: u32 = 0x4000;
+    let (Some(dentry), Some(mode), Some(flags)) = (file.dentry(), file.mode(), file.flags()) else {
+        return on_unreadable(actor);
     };
-    let answer = ask(actor, &request);
-    if answer != Answer::Silent && regular {
-        let _ = TENTATIVE.insert(&thread(), &dentry.0, 0);
-    }
-    if answer == Answer::Refused {
-        REFUSED
-    } else {
-        0
-    }
-}
-
-/// `path_mkdir(dir, dentry, mode)`, `path_symlink(dir, dentry, old_name)`: a name for something new.
-#[inline(always)]
-pub fn make(actor: &Actor, ctx: &LsmContext) -> i32 {
-    change(actor, Dentry(argument(ctx, 1)), Access::CREATE)
-}
-
-/// `path_unlink(dir, dentry)`, `path_rmdir(dir, dentry)`: taking a name away counts as writing.
-#[inline(always)]
-pub fn remove(actor: &Actor, ctx: &LsmContext) -> i32 {
-    change(actor, Dentry(argument(ctx, 1)), Access::WRITE)
-}
-
-/// `path_link(old_dentry, new_dir, new_dentry)`: one more name, which must not allow more.
-#[inline(always)]
-pub fn link(actor: &Actor, ctx: &LsmContext) -> i32 {
-    let (old, new) = (Dentry(argument(ctx, 0)), Dentry(argument(ctx, 2)));
-    match not_laxer(actor, old, new) {
-        0 => change(actor, new, Access::CREATE),
-        errno => errno,
-    }
-}
-
-/// `path_rename(old_dir, old_dentry, new_dir, new_dentry, flags)`: takes one name away and gives one,
-/// which must not allow more; an exchange does so both ways (called once for it since Linux 5.19).
-#[inline(always)]
-pub fn rename(actor: &Actor, ctx: &LsmContext) -> i32 {
-    // include/uapi/linux/fs.h
-    const RENAME_EXCHANGE: u64 = 1 << 1;
-    let (old, new) = (Dentry(argument(ctx, 1)), Dentry(argument(ctx, 3)));
-    let exchange = argument(ctx, 4) & RENAME_EXCHANGE != 0;
-    let replaces = matches!(new.inode(), Some(inode) if inode.0 != 0);
-    let at_new = if replaces {
-        Access::CREATE.union(Access::WRITE)
-    } else {
-        Access::CREATE
-    };
-    let at_old = if exchange {
-        Access::CREATE.union(Access::WRITE)
-    } else {
-        Access::WRITE
-    };
-    let mut errno = not_laxer(actor, old, new);
-    if errno == 0 && exchange {
-        errno = not_laxer(actor, new, old);
-    }
-    if errno == 0 {
-        errno = change(actor, old, at_old);
-    }
-    if errno == 0 {
-        errno = change(actor, new, at_new);
-    }
-    errno
-}
-
-/// `sb_kern_mount(superblock)`: a new superblock, by mount(2) or fsmount(2). An overlay would have the
-/// kernel open what lies below it in the mounter's name ([`open`] lets that pass), so a sandbox may
-/// not make one where anything is denied to it: it has no name in the view, and gets the verdict for
-/// that.
-#[inline(always)]
-pub fn mount(actor: &Actor, ctx: &LsmContext) -> i32 {
-    // linux/magic.h
-    const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
-    let superblock = Superblock(argument(ctx, 0));
-    if superblock.magic() != Some(OVERLAYFS_SUPER_MAGIC) {
+    if mode & FMODE_PATH != 0 {
         return 0;
     }
-    change(actor, superblock.root().unwrap_or(Dentry(0)), Access::FILE)
+    // It was opened, and cut if it was to be, by someone else.
+    let access = access_of(flags & !O_TRUNC, mode & !FMODE_CREATED);
+    let errno = guard::receive(actor, dentry, access);
+    if errno != 0 {
+        return errno;
+    }
+    path(
+        actor,
+        &PathRequest {
+            dentry,
+            access,
+            kind: Kind::File,
+            flags: flag::RECEIVED,
+            by: By::Policy,
+        },
+    )
+}
+
+/// `path_notify(path, mask, type)`: watching by inotify or fanotify tells what is in a directory.
+#[inline(always)]
+pub fn watch(actor: &Actor, ctx: &LsmContext) -> i32 {
+    at_path(actor, ctx, Access::READ)
+}
+
+/// `path_chmod(path, mode)`, `path_chown(path, user, group)`.
+#[inline(always)]
+pub fn attributes(actor: &Actor, ctx: &LsmContext) -> i32 {
+    at_path(actor, ctx, Access::ATTRIBUTES)
+}
+
+/// `inode_setattr(dentry, attributes)`, from Linux 6.3 on with another argument before them. Only what no
+/// other hook sees: times that are set (utimensat(2)).
+#[inline(always)]
+pub fn times(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // include/linux/fs.h: ATTR_ATIME_SET, ATTR_MTIME_SET, ATTR_TOUCH; and ATTR_SIZE, which sets times too.
+    const SETS_TIMES: u32 = 1 << 7 | 1 << 8 | 1 << 17;
+    const SIZE: u32 = 1 << 3;
+    let first = constant!(HOST.setattr_dentry) as usize;
+    let valid = argument(ctx, first + 1) + u64::from(constant!(OFFSETS.iattr_ia_valid));
+    let valid = crate::kernel::read::<u32>(valid).unwrap_or(SETS_TIMES);
+    if valid & SETS_TIMES == 0 || valid & SIZE != 0 || acts_for_the_kernel() {
+        return 0;
+    }
+    change(actor, Dentry(argument(ctx, first)), Access::ATTRIBUTES)
+}
+
+/// `inode_setxattr`, `inode_removexattr`, `inode_set_acl`, `inode_remove_acl`: the second argument is the
+/// dentry.
+#[inline(always)]
+pub fn extended_attributes(actor: &Actor, ctx: &LsmContext) -> i32 {
+    if acts_for_the_kernel() {
+        return 0;
+    }
+    change(actor, Dentry(argument(ctx, 1)), Access::ATTRIBUTES)
+}
+
+/// `file_ioctl(file, command, argument)`: typing into a terminal is guarded; of commands to other devices
+/// rules decide. Terminals are asked all the time, and were opened or given.
+#[inline(always)]
+pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let Some(dentry) = File(argument(ctx, 0)).dentry() else {
+        return 0; // its opening was decided
+    };
+    let kind = kind_of(dentry);
+    if kind == S_IFCHR {
+        let errno = guard::terminal(actor, ctx.arg::<u32>(1));
+        if errno != 0 || is_terminal(dentry) {
+            return errno;
+        }
+    } else if kind != S_IFBLK {
+        return file_ioctl(actor, dentry, ctx.arg::<u32>(1));
+    }
+    path(
+        actor,
+        &PathRequest {
+            dentry,
+            access: Access::IOCTL,
+            kind: Kind::File,
+            flags: 0,
+            by: By::Rules,
+        },
+    )
+}
+
+/// Commands to file systems that change what no other hook sees.
+#[inline(always)]
+fn file_ioctl(actor: &Actor, dentry: Dentry, command: u32) -> i32 {
+    // include/uapi/linux/fs.h; the second is the first's 32-bit form.
+    const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+    const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
+    const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+    // include/uapi/linux/fsverity.h
+    const FS_IOC_ENABLE_VERITY: u32 = 0x4080_6685;
+    // include/uapi/linux/btrfs.h
+    const BTRFS_IOC_SNAP_CREATE: u32 = 0x5000_9401;
+    const BTRFS_IOC_SNAP_CREATE_V2: u32 = 0x5000_9417;
+    match command {
+        FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS | FS_IOC_FSSETXATTR | FS_IOC_ENABLE_VERITY => {
+            change(actor, dentry, Access::ATTRIBUTES)
+        }
+        // Every file of a subvolume gets one more name, which no rule was asked about.
+        BTRFS_IOC_SNAP_CREATE | BTRFS_IOC_SNAP_CREATE_V2 => on_unreadable(actor),
+        _ => 0,
+    }
 }
 
 /// `path_truncate(path)`: truncate(2); on 6.1 also ftruncate(2).
 #[inline(always)]
 pub fn truncate(actor: &Actor, ctx: &LsmContext) -> i32 {
-    match Path(ctx.arg::<u64>(0)).dentry() {
-        Some(dentry) => change(actor, dentry, Access::WRITE),
+    at_path(actor, ctx, Access::WRITE)
+}
+
+#[inline(always)]
+fn at_path(actor: &Actor, ctx: &LsmContext, access: Access) -> i32 {
+    // A layer below an overlay's file, which was decided.
+    if acts_for_the_kernel() {
+        return 0;
+    }
+    match Path(argument(ctx, 0)).dentry() {
+        Some(dentry) => change(actor, dentry, access),
         None => on_unreadable(actor),
     }
+}
+
+/// What kind of file is there, of the mode's bits; none if nothing is.
+#[inline(always)]
+fn kind_of(dentry: Dentry) -> u16 {
+    dentry.inode().and_then(Inode::mode).unwrap_or(0) & S_IFMT
+}
+
+/// Whether a character device is a terminal, by its major number (Documentation/admin-guide/devices.txt).
+#[inline(always)]
+fn is_terminal(dentry: Dentry) -> bool {
+    let device = dentry.inode().and_then(Inode::device).unwrap_or(0);
+    matches!(device >> 20, 4 | 5 | 136..=143)
 }
 
 #[inline(always)]
@@ -185,20 +260,6 @@ fn access_of(flags: u32, mode: u32) -> Access {
     } else {
         access
     }
-}
-
-#[inline(always)]
-fn change(actor: &Actor, dentry: Dentry, access: Access) -> i32 {
-    path(
-        actor,
-        &PathRequest {
-            dentry,
-            access,
-            kind: Kind::File,
-            flags: 0,
-            by: By::Policy,
-        },
-    )
 }
 
 /// The file's own fields could not be read, so it has no place: the verdict for the nameless.
@@ -225,9 +286,4 @@ fn withdraw_tentative(actor: &Actor, dentry: Dentry) {
     }
     let _ = TENTATIVE.remove(&thread);
     withdraw(actor);
-}
-
-#[inline(always)]
-fn thread() -> u32 {
-    aya_ebpf::helpers::bpf_get_current_pid_tgid() as u32
 }

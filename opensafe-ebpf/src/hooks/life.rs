@@ -1,6 +1,10 @@
 //! Who is in a sandbox: tasks and cgroups that come and go.
 
-use aya_ebpf::programs::{LsmContext, RawTracePointContext};
+use aya_ebpf::{
+    bindings::seq_file,
+    helpers::generated,
+    programs::{LsmContext, RawTracePointContext},
+};
 use aya_log_ebpf::warn;
 use opensafe_common::{
     counter::Counter,
@@ -127,6 +131,38 @@ pub fn cgroup_removed(ctx: &RawTracePointContext) {
     if let Some(id) = Cgroup(ctx.arg::<u64>(0)).id() {
         disarm(id);
     }
+}
+
+/// `iter/task`: writes the process id of each marked task for whoever reads.
+#[inline(always)]
+pub fn tell_marked(context: *const u64) -> i32 {
+    // `struct bpf_iter__task`: a pointer to `struct bpf_iter_meta`, whose first member is the file to write
+    // to, and the task, NULL after the last one. Both are pointers to the verifier.
+    // SAFETY: the context is that struct, and the verifier checks each load.
+    let (file, task) = unsafe {
+        let meta = core::ptr::read_volatile(context.cast::<*const *mut seq_file>());
+        let task = core::ptr::read_volatile(context.add(1).cast::<*const u8>());
+        if task.is_null() {
+            return 0;
+        }
+        (core::ptr::read_volatile(meta), task)
+    };
+    let task = Task(task as u64);
+    if marked(task).is_none() {
+        return 0;
+    }
+    let Some(process) = task.process() else {
+        return 0;
+    };
+    // SAFETY: the file is the one that this run of the iterator writes to.
+    unsafe {
+        generated::bpf_seq_write(
+            file,
+            (&raw const process).cast(),
+            core::mem::size_of::<u32>() as u32,
+        )
+    };
+    0
 }
 
 #[inline(always)]

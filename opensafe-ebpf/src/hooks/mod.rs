@@ -3,5 +3,8 @@
 pub mod cgroup_net;
 pub mod exec;
 pub mod file;
+pub mod guard;
 pub mod life;
+pub mod names;
 pub mod net;
+pub mod socket;

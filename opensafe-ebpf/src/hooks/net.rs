@@ -24,7 +24,9 @@ const AF_INET6: u16 = 10;
 const AF_NETLINK: u16 = 16;
 
 /// Bytes of an address that are looked at: a `sockaddr_in6`.
-const ADDRESS_BYTES: usize = 28;
+pub const ADDRESS_BYTES: usize = 28;
+/// And the words that hold them.
+pub const ADDRESS_WORDS: usize = ADDRESS_BYTES.div_ceil(8);
 
 /// `socket_connect(socket, address, length)`.
 #[inline(always)]
@@ -100,21 +102,10 @@ fn to_address(actor: &Actor, socket: Known, address: u64, len: u32, how: u16) ->
     if family == AF_UNIX {
         return 0; // decided where the kernel has found the peer
     }
-    let mut words = zeroed::<{ ADDRESS_BYTES.div_ceil(8) }>();
-    let len = if len > ADDRESS_BYTES as u32 {
-        ADDRESS_BYTES as u32
-    } else {
-        len
-    };
-    // SAFETY: `len` bytes fit `words`; the helper checks the source.
-    let failed = unsafe {
-        generated::bpf_probe_read_kernel(words.as_mut_ptr().cast(), len, address as *const c_void)
-    };
-    if failed != 0 || len < 2 {
+    let mut words = zeroed::<ADDRESS_WORDS>();
+    let Some(bytes) = read_address(&mut words, address, len) else {
         return to_unknown(actor, family, how);
-    }
-    // SAFETY: the words are that many bytes and more, and bytes need no alignment.
-    let bytes = unsafe { &*words.as_ptr().cast::<[u8; ADDRESS_BYTES]>() };
+    };
     let asked = u16::from_ne_bytes([bytes[0], bytes[1]]);
     let mut peer = Peer {
         family,
@@ -136,14 +127,12 @@ fn to_address(actor: &Actor, socket: Known, address: u64, len: u32, how: u16) ->
             return 0;
         }
         (AF_INET, AF_UNSPEC) | (AF_INET | AF_INET6, AF_INET) => {
-            let v4 = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-            peer.low = 0xffff << 32 | u64::from(v4);
+            (peer.high, peer.low) = v4(bytes);
             peer.port = port(bytes, peer.socket_type);
             peer.has_address = true;
         }
         (AF_INET6, AF_INET6 | AF_UNSPEC) => {
-            peer.high = u64::from_be(words[1]);
-            peer.low = u64::from_be(words[2]);
+            (peer.high, peer.low) = v6(bytes);
             peer.port = port(bytes, peer.socket_type);
             peer.has_address = true;
         }
@@ -252,6 +241,133 @@ extern "C" fn peer_gate(high: u64, low: u64, who: u64, actor: u64, cgroup: u64) 
     u64::from(decision.refuses(&actor))
 }
 
+/// Copies an address of `len` bytes out of the kernel; `None` if it is none or cannot be read.
+#[inline(always)]
+pub fn read_address(
+    words: &mut [u64; ADDRESS_WORDS],
+    address: u64,
+    len: u32,
+) -> Option<&[u8; ADDRESS_BYTES]> {
+    let len = if len > ADDRESS_BYTES as u32 {
+        ADDRESS_BYTES as u32
+    } else {
+        len
+    };
+    // SAFETY: `len` bytes fit `words`; the helper checks the source.
+    let failed = unsafe {
+        generated::bpf_probe_read_kernel(words.as_mut_ptr().cast(), len, address as *const c_void)
+    };
+    // SAFETY: the words are that many bytes and more, and bytes need no alignment.
+    (failed == 0 && len >= 2).then_some(unsafe { &*words.as_ptr().cast::<[u8; ADDRESS_BYTES]>() })
+}
+
+/// The address in a `sockaddr_in`, mapped: its high and low half.
+#[inline(always)]
+pub fn v4(bytes: &[u8; ADDRESS_BYTES]) -> (u64, u64) {
+    mapped(u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]))
+}
+
+/// The address in a `sockaddr_in6`: its high and low half.
+#[inline(always)]
+pub fn v6(bytes: &[u8; ADDRESS_BYTES]) -> (u64, u64) {
+    (
+        u64::from_be(u64_at(bytes, 8)),
+        u64::from_be(u64_at(bytes, 16)),
+    )
+}
+
+#[inline(always)]
+fn mapped(v4: u32) -> (u64, u64) {
+    (0, 0xffff << 32 | u64::from(v4))
+}
+
+/// A socket that came from elsewhere: if it is connected, its peer is decided now.
+#[inline(always)]
+pub fn receive(actor: &Actor, socket: Socket) -> i32 {
+    let family = socket.sock().and_then(|sock| sock.family());
+    let refused = if family == Some(AF_UNIX) {
+        received_unix(socket.0, actor.pack(), actor.cgroup)
+    } else {
+        received_socket(socket.0, actor.pack(), actor.cgroup)
+    };
+    if refused == 0 { 0 } else { decide::REFUSED }
+}
+
+/// [`receive`] of a Unix socket; its peer's place is asked about, if it has one. A function of its own for its
+/// stack's sake; 1 if it is refused.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn received_unix(socket: u64, actor: u64, cgroup: u64) -> u64 {
+    let peer = Socket(socket).sock().and_then(|sock| sock.unix_peer());
+    match (Actor::unpack(actor, cgroup), peer) {
+        (Some(actor), Some(peer)) if peer.0 != 0 => {
+            u64::from(to_unix(&actor, peer, ConnectBody::SEND) != 0)
+        }
+        _ => 0,
+    }
+}
+
+/// [`receive`] of any other. As above.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn received_socket(socket: u64, actor: u64, cgroup: u64) -> u64 {
+    match Actor::unpack(actor, cgroup) {
+        Some(actor) => u64::from(peer_of_socket(&actor, Socket(socket)) != 0),
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn peer_of_socket(actor: &Actor, socket: Socket) -> i32 {
+    let Some(sock) = socket.sock() else {
+        return to_unknown(actor, AF_UNSPEC, ConnectBody::CONNECT);
+    };
+    let family = sock.family().unwrap_or(AF_UNSPEC);
+    let (high, low) = match family {
+        AF_INET => mapped(u32::from_be(sock.peer_v4().unwrap_or(0))),
+        AF_INET6 => (
+            u64::from_be(sock.peer_v6_high().unwrap_or(0)),
+            u64::from_be(sock.peer_v6_low().unwrap_or(0)),
+        ),
+        AF_NETLINK => return 0,
+        _ => return to_unknown(actor, family, ConnectBody::CONNECT),
+    };
+    if high == 0 && (low == 0 || low == 0xffff_0000_0000) {
+        return 0; // not connected; whom it contacts from here on is decided then
+    }
+    let peer = Peer {
+        high,
+        low,
+        has_address: true,
+        family,
+        port: u16::from_be(sock.peer_port().unwrap_or(0)),
+        socket_type: sock.kind().unwrap_or(0),
+        protocol: sock.protocol().unwrap_or(0),
+        // Passed on between processes of the sandbox it is one contact.
+        how: ConnectBody::SEND,
+    };
+    peer.gate(actor)
+}
+
+/// `socket_setsockopt(socket, level, option)`: a route that packets take before they reach the peer that was
+/// decided. Who is on it is not told apart.
+#[inline(always)]
+pub fn option(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // include/uapi/linux/in.h: SOL_IP, IP_OPTIONS; in6.h: SOL_IPV6, IPV6_2292PKTOPTIONS, IPV6_RTHDR.
+    match (ctx.arg::<u32>(1), ctx.arg::<u32>(2)) {
+        (0, 4) => to_unknown(actor, AF_INET, ConnectBody::CONNECT),
+        (41, 6 | 57) => to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
+        _ => 0,
+    }
+}
+
+/// `sctp_bind_connect(sock, option, addresses, length)`: several addresses at once, contacted or bound to, which
+/// are not told apart.
+#[inline(always)]
+pub fn sctp(actor: &Actor, _ctx: &LsmContext) -> i32 {
+    to_unknown(actor, AF_INET, ConnectBody::CONNECT)
+}
+
 #[inline(always)]
 fn u64_at(bytes: &[u8; ADDRESS_BYTES], at: usize) -> u64 {
     let mut value = 0;
@@ -264,7 +380,7 @@ fn u64_at(bytes: &[u8; ADDRESS_BYTES], at: usize) -> u64 {
 }
 
 #[inline(always)]
-fn port(bytes: &[u8; ADDRESS_BYTES], socket_type: u16) -> u16 {
+pub fn port(bytes: &[u8; ADDRESS_BYTES], socket_type: u16) -> u16 {
     const SOCK_RAW: u16 = 3;
     // A raw socket's "port" is its protocol (raw(7)).
     if socket_type == SOCK_RAW {

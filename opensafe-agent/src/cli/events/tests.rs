@@ -1,5 +1,7 @@
 use std::io::BufReader;
 
+use clap::ValueEnum as _;
+
 use super::*;
 use crate::{
     cli::args::EventName,
@@ -104,6 +106,56 @@ fn some_events_alone_can_be_asked_for() {
             .all(|line| ["connect", "exec"].contains(&what(line).unwrap().as_str())),
         "{table}"
     );
+}
+
+#[test]
+fn operations_are_events_that_can_be_asked_for() {
+    let args = EventsArgs {
+        event: vec![
+            EventName::Ptrace,
+            EventName::Signal,
+            EventName::Socket,
+            EventName::Bind,
+        ],
+        ..args()
+    };
+    let table = shown(&record(), &args, None);
+    let seen: Vec<String> = table
+        .lines()
+        .skip(1)
+        .map(|line| {
+            line.split_whitespace()
+                .skip(1)
+                .take(6)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            "socket denied packet raw tcpdump (4731)",
+            "bind denied 0.0.0.0:8080 tcp node (4732)",
+            "ptrace denied attach to bash (812)",
+            "signal denied SIGKILL to opensafe (700)",
+            "signal denied SIGKILL to process 701",
+        ]
+    );
+}
+
+#[test]
+fn every_event_of_a_record_has_a_name_to_ask_for_it_by() {
+    let record = record();
+    let lines = Lines::new(Path::new("r.jsonl"), BufReader::new(&record[..])).unwrap();
+    let names: Vec<String> = lines.map(|line| line.unwrap().event().to_owned()).collect();
+    let operations =
+        opensafe_common::operation::Operation::ALL.map(opensafe_common::operation::Operation::name);
+    for name in names.iter().map(String::as_str).chain(operations) {
+        let known = EventName::value_variants()
+            .iter()
+            .any(|event| event.is(name));
+        assert!(known, "{name}");
+    }
 }
 
 #[test]

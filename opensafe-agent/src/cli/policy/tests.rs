@@ -12,7 +12,7 @@ fn policy(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 const POLICY: &str = r#"package opensafe.sandbox
 
-defaults := {"exec": "allow", "file": "deny", "connect": "audit"}
+defaults := {"exec": "allow", "file": "deny", "connect": "audit", "signal": "allow"}
 
 rules contains {
 	"id": "secrets.ssh", "on": "file", "match": sprintf("%s/.ssh/**", [input.home]),
@@ -28,6 +28,16 @@ rules contains {
 }
 
 rules contains {"id": "docker", "on": "connect", "match": ["unix:/run/docker.sock", "unix:@/containerd-*"], "verdict": "deny"}
+
+rules contains {
+	"id": "inbox", "on": "file", "match": "/srv/in/*", "access": ["create", "rename", "map_exec"], "verdict": "allow",
+}
+
+rules contains {"id": "serve", "on": "bind", "match": ["127.0.0.0/8", "::1"], "ports": ["8000-8099"], "protocol": "tcp", "verdict": "allow"}
+
+rules contains {"id": "raw", "on": "socket", "match": ["packet", "*:raw"], "verdict": "audit", "reason": "who looks at the wire"}
+
+rules contains {"id": "debug", "on": "ptrace", "verdict": "deny", "reason": "debuggers stay inside"}
 
 rules contains {"id": "sudo", "on": "exec", "match": ["/usr/bin/sudo", "/usr/bin/su"], "verdict": "deny"}
 "#;

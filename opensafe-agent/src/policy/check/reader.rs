@@ -4,10 +4,13 @@ use opensafe_common::verdict::Access;
 use serde_json::{Map, Value};
 
 use super::super::error::Problem;
-use super::{OPERATIONS, VERDICTS, choices, kind, names, shown, unknown, whole};
+use super::{VERDICTS, choices, kind, meant, names, operations, shown, unknown, whole};
+use crate::rules::access;
 use crate::rules::glob::PathGlob;
 use crate::rules::peer::{PortRange, Protocol};
+use crate::rules::socket::SocketKind;
 use crate::rules::{Peer, Rule, RuleId, Severity, Subject};
+use opensafe_common::operation::Operation;
 
 /// Longest id, in bytes.
 const MAX_ID_BYTES: usize = 200;
@@ -15,12 +18,6 @@ const MAX_ID_BYTES: usize = 200;
 const KEYS: [&str; 9] = [
     "id", "on", "match", "access", "ports", "protocol", "verdict", "severity", "reason",
 ];
-const ACCESSES: [(&str, Access); 3] = [
-    ("read", Access::READ),
-    ("write", Access::WRITE),
-    ("create", Access::CREATE),
-];
-
 /// One rule's keys, and what is wrong with them. A getter that returns `None` has noted a problem,
 /// unless it says otherwise.
 pub(super) struct Reader<'a> {
@@ -104,15 +101,17 @@ impl<'o> Reader<'o> {
     }
 
     fn subject(&mut self) -> Option<Subject> {
-        let on = self.required("on", &OPERATIONS.map(|name| (name, name)))?;
+        let known: Vec<(&str, &str)> = operations().map(|name| (name, name)).collect();
+        let on = self.required("on", &known)?;
         for (key, of) in [
-            ("access", "file"),
-            ("ports", "connect"),
-            ("protocol", "connect"),
+            ("access", &["file"][..]),
+            ("ports", &["connect", "bind"]),
+            ("protocol", &["connect", "bind"]),
         ] {
-            if on != of && self.object.contains_key(key) {
+            if !of.contains(&on) && self.object.contains_key(key) {
                 self.whole(format!(
-                    "has \"{key}\", which only rules on {of} have; it is on {on}"
+                    "has \"{key}\", which only rules on {} have; it is on {on}",
+                    of.join(" and ")
                 ));
             }
         }
@@ -126,15 +125,47 @@ impl<'o> Reader<'o> {
                     access: access?,
                 })
             }
-            _ => self.connect(),
+            "connect" => self.connect(),
+            "bind" => self.bind(),
+            "socket" => self.matches(SocketKind::parse).map(Subject::Socket),
+            other => self.operation(other),
         }
+    }
+
+    /// A rule on an operation as a whole, which may say so: `"match": "*"`.
+    fn operation(&mut self, name: &str) -> Option<Subject> {
+        if let Some(value) = self.object.get("match")
+            && value != "*"
+        {
+            let problem = format!("a rule on {name} is about every one: leave it out, or \"*\"");
+            self.key("match", value, problem);
+        }
+        let operation = Operation::ALL
+            .into_iter()
+            .find(|known| known.name() == name)?;
+        Some(Subject::Operation(operation))
+    }
+
+    fn bind(&mut self) -> Option<Subject> {
+        let addresses = self.matches(|text| match Peer::parse(text) {
+            Ok(Peer::UnixPath(_) | Peer::UnixAbstract(_)) => Err(
+                "is a Unix socket: its place is a file, whose creation a rule on file is about"
+                    .to_owned(),
+            ),
+            other => other.map_err(|error| error.to_string()),
+        });
+        let (ports, protocol) = self.ports_and_protocol()?;
+        Some(Subject::Bind {
+            addresses: addresses?,
+            ports,
+            protocol,
+        })
     }
 
     fn connect(&mut self) -> Option<Subject> {
         let peers = self.matches(Peer::parse);
-        let ports = self.ports();
-        let protocol = self.protocol();
-        let (peers, ports, protocol) = (peers?, ports?, protocol?);
+        let narrowed = self.ports_and_protocol();
+        let (peers, (ports, protocol)) = (peers?, narrowed?);
         let has_unix = peers
             .iter()
             .any(|peer| matches!(peer, Peer::UnixPath(_) | Peer::UnixAbstract(_)));
@@ -145,14 +176,21 @@ impl<'o> Reader<'o> {
                 ));
             }
         }
-        if protocol == Some(Protocol::Icmp) && !ports.is_empty() {
-            self.whole("has \"ports\", which protocol icmp has not");
-        }
         Some(Subject::Connect {
             peers,
             ports,
             protocol,
         })
+    }
+
+    fn ports_and_protocol(&mut self) -> Option<(Vec<PortRange>, Option<Protocol>)> {
+        let ports = self.ports();
+        let protocol = self.protocol();
+        let (ports, protocol) = (ports?, protocol?);
+        if protocol == Some(Protocol::Icmp) && !ports.is_empty() {
+            self.whole("has \"ports\", which protocol icmp has not");
+        }
+        Some((ports, protocol))
     }
 
     /// What `match` has, one or several, each parsed.
@@ -184,13 +222,13 @@ impl<'o> Reader<'o> {
         }
         let values = self.array("access", "a rule about no access says nothing")?;
         let kinds = self.each("access", values, |value| {
-            ACCESSES
+            access::IN_POLICIES
                 .iter()
                 .find(|(name, _)| value == name)
                 .map(|(_, access)| *access)
                 .ok_or_else(|| match value.as_str() {
                     Some("exec") => "is an operation: \"on\": \"exec\"".to_owned(),
-                    _ => choices(names(&ACCESSES)),
+                    text => meant(text.unwrap_or_default(), names(&access::IN_POLICIES)),
                 })
         })?;
         Some(kinds.into_iter().fold(Access::NONE, Access::union))
@@ -236,7 +274,7 @@ impl<'o> Reader<'o> {
         let text = self.string(key, value)?;
         let found = known.iter().find(|(name, _)| *name == text);
         if found.is_none() {
-            self.key(key, value, choices(names(known)));
+            self.key(key, value, meant(text, names(known)));
         }
         found.map(|(_, value)| *value)
     }

@@ -31,7 +31,8 @@ rules contains {"id": "sudo", "on": "exec", "match": {"/usr/bin/sudo"}, "verdict
         Defaults {
             exec: Verdict::Allow,
             file: Verdict::Deny,
-            connect: Verdict::Audit
+            connect: Verdict::Audit,
+            ..Defaults::default()
         }
     );
     let ids: Vec<_> = set.rules.iter().map(|rule| rule.id.0.as_str()).collect();
@@ -46,7 +47,7 @@ rules contains {"id": "sudo", "on": "exec", "match": {"/usr/bin/sudo"}, "verdict
         panic!("{ssh:?}");
     };
     assert_eq!(globs[0].source, "/home/me/.ssh/**");
-    assert_eq!(*access, Access::READ.union(Access::WRITE));
+    assert_eq!(*access, Access::READING.union(Access::CHANGING));
     let Subject::Connect {
         peers,
         ports,
@@ -110,17 +111,202 @@ fn every_wrong_key_says_what_there_is() {
     );
     assert_eq!(
         rule_error(r#""on": "open", "match": "/a", "verdict": "deny""#),
-        "on \"open\": there are exec, file, connect"
+        "on \"open\": there are exec, file, connect, bind, socket, mount, ptrace, signal, namespace, bpf, \
+         module, keyring, terminal, kernel, cgroup, device"
     );
     assert_eq!(
         rule_error(&format!(r#"{file}, "access": ["read", "append"]"#)),
-        "access \"append\": there are read, write, create"
+        "access \"append\": there are read, write, create, delete, rename, link, attributes, map_exec, ioctl"
     );
     assert!(rule_error(&format!(r#"{file}, "access": ["exec"]"#)).contains(r#""on": "exec""#));
     assert_eq!(
         rule_error(&format!(r#"{connect}, "protocol": "TCP""#)),
         "protocol \"TCP\": there are tcp, udp, sctp, icmp"
     );
+}
+
+#[test]
+fn a_word_that_is_nearly_one_is_answered_with_it() {
+    assert_eq!(
+        rule_error(r#""on": "ptrce", "verdict": "deny""#),
+        "on \"ptrce\": did you mean \"ptrace\"?"
+    );
+    assert_eq!(
+        rule_error(
+            r#""on": "file", "match": "/a", "verdict": "deny", "access": ["mapexec", "delet"]"#
+        )
+        .lines()
+        .next()
+        .unwrap(),
+        "access \"mapexec\": did you mean \"map_exec\"?"
+    );
+    assert_eq!(
+        rule_error(r#""on": "mount", "verdict": "dny""#),
+        "verdict \"dny\": did you mean \"deny\"?"
+    );
+    assert!(
+        error(
+            r#"rules := []
+defaults := {"signals": "deny"}"#
+        )
+        .contains("defaults: has an unknown key \"signals\"; did you mean \"signal\"?")
+    );
+    assert!(
+        error(
+            r#"rules := []
+defaults := {"socket": "deny"}"#
+        )
+        .contains(
+            "defaults: has an unknown key \"socket\"; there are exec, file, connect, bind, mount"
+        )
+    );
+}
+
+#[test]
+fn an_operation_takes_no_object() {
+    let operations = Operation::ALL.map(|operation| {
+        let name = operation.name();
+        format!(
+            r#"rules contains {{"id": "{name}", "on": "{name}", "verdict": "audit"}}
+rules contains {{"id": "{name}.all", "on": "{name}", "match": "*", "verdict": "deny"}}
+"#
+        )
+    });
+    let set = evaluate(&operations.concat()).unwrap();
+    for operation in Operation::ALL {
+        let decided = set.decide_operation(operation);
+        assert_eq!(decided.verdict, Verdict::Deny, "{operation:?}");
+        let of_this =
+            |rule: &&Rule| matches!(rule.subject, Subject::Operation(about) if about == operation);
+        assert_eq!(set.rules.iter().filter(of_this).count(), 2);
+    }
+    assert_eq!(
+        rule_error(r#""on": "signal", "match": "SIGKILL", "verdict": "deny""#),
+        "match \"SIGKILL\": a rule on signal is about every one: leave it out, or \"*\""
+    );
+    assert_eq!(
+        rule_error(r#""on": "ptrace", "access": ["read"], "verdict": "deny""#),
+        "has \"access\", which only rules on file have; it is on ptrace"
+    );
+    assert_eq!(
+        rule_error(r#""on": "socket", "match": "packet", "protocol": "tcp", "verdict": "deny""#),
+        "has \"protocol\", which only rules on connect and bind have; it is on socket"
+    );
+}
+
+#[test]
+fn each_kind_of_access_can_be_named() {
+    let access = |names: &str| {
+        let set = evaluate(&format!(
+            r#"rules := [{{"id": "a", "on": "file", "match": "/a", "access": [{names}], "verdict": "deny"}}]"#
+        ));
+        match set.unwrap().rules[0].subject {
+            Subject::File { access, .. } => access,
+            _ => Access::NONE,
+        }
+    };
+    for (name, kinds) in access::IN_POLICIES {
+        assert_eq!(access(&format!("{name:?}")), kinds, "{name}");
+    }
+    assert_eq!(access(r#""read", "write", "create""#), Access::FILE);
+    assert_eq!(access(r#""delete", "delete""#), Access::DELETE);
+}
+
+#[test]
+fn sockets_are_named_by_family_and_type() {
+    let set = evaluate(
+        r#"rules contains {"id": "raw", "on": "socket", "match": ["packet", "*:raw", "38:seqpacket"], "verdict": "audit"}"#,
+    )
+    .unwrap();
+    let Subject::Socket(kinds) = &set.rules[0].subject else {
+        panic!("no socket rule");
+    };
+    let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+    assert_eq!(kinds, ["packet", "*:raw", "alg:seqpacket"]);
+    assert!(
+        rule_error(r#""on": "socket", "match": "packets", "verdict": "deny""#).starts_with(
+            "match \"packets\": has an unknown family \"packets\"; there are *, unix, inet"
+        )
+    );
+    assert_eq!(
+        rule_error(r#""on": "socket", "match": "inet:tcp", "verdict": "deny""#),
+        "match \"inet:tcp\": has an unknown type \"tcp\"; there are stream, dgram, raw, seqpacket"
+    );
+    assert_eq!(
+        rule_error(r#""on": "socket", "verdict": "deny""#),
+        "has no \"match\""
+    );
+}
+
+#[test]
+fn binding_is_to_addresses() {
+    let set = evaluate(
+        r#"defaults := {"bind": "deny"}
+rules contains {"id": "local", "on": "bind", "match": ["127.0.0.0/8", "::1"], "ports": ["8000-8099"],
+	"protocol": "tcp", "verdict": "allow"}
+rules contains {"id": "all", "on": "bind", "match": "*", "protocol": "udp", "verdict": "audit"}"#,
+    )
+    .unwrap();
+    assert_eq!(set.defaults.bind, Verdict::Deny);
+    let Subject::Bind {
+        addresses, ports, ..
+    } = &set.rules[1].subject
+    else {
+        panic!("no bind rule");
+    };
+    assert_eq!((addresses.len(), ports.len()), (2, 1));
+    assert_eq!(
+        rule_error(r#""on": "bind", "match": "unix:/run/x", "verdict": "deny""#),
+        "match \"unix:/run/x\": is a Unix socket: its place is a file, whose creation a rule on file is about"
+    );
+    assert!(
+        rule_error(
+            r#""on": "bind", "match": "*", "protocol": "icmp", "ports": [1], "verdict": "deny""#
+        )
+        .contains("icmp has not")
+    );
+}
+
+#[test]
+fn every_default_can_be_set() {
+    for (name, default) in Defaults::default().all() {
+        for (word, verdict) in [
+            ("allow", Verdict::Allow),
+            ("audit", Verdict::Audit),
+            ("deny", Verdict::Deny),
+        ] {
+            let set = evaluate(&format!(
+                "rules := []\ndefaults := {{\"{name}\": \"{word}\"}}"
+            ))
+            .unwrap();
+            for ((other, now), (_, before)) in set.defaults.all().zip(Defaults::default().all()) {
+                let expected = if other == name { verdict } else { before };
+                assert_eq!(now, expected, "{other} with {name} {word}");
+            }
+        }
+        let expected = match name {
+            "exec" | "bind" | "namespace" => Verdict::Allow,
+            _ => Verdict::Deny,
+        };
+        assert_eq!(default, expected, "{name}");
+    }
+}
+
+#[test]
+fn every_word_of_a_policy_is_in_the_reference() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/policy.md");
+    let reference = fs::read_to_string(path).unwrap();
+    let defaults = Defaults::default();
+    let operations = defaults.all().map(|(name, _)| name);
+    let kinds = access::IN_POLICIES.iter().map(|(name, _)| *name);
+    for word in operations.chain(kinds).chain(["socket"]) {
+        assert!(reference.contains(&format!("`{word}`")), "{word}");
+    }
+    let family = rule_error(r#""on": "socket", "match": "x", "verdict": "deny""#);
+    let families = family.split_once("there are *, ").unwrap().1;
+    for word in families.split_once(", and numbers").unwrap().0.split(", ") {
+        assert!(reference.contains(&format!("`{word}`")), "{word}");
+    }
 }
 
 #[test]
@@ -131,7 +317,8 @@ fn what_is_missing_is_said() {
     );
     assert_eq!(
         rule_error(r#""match": "/a", "verdict": "deny""#),
-        "has no \"on\"; there are exec, file, connect"
+        "has no \"on\"; there are exec, file, connect, bind, socket, mount, ptrace, signal, namespace, \
+         bpf, module, keyring, terminal, kernel, cgroup, device"
     );
     assert_eq!(
         rule_error(r#""on": "file", "verdict": "deny""#),
@@ -183,7 +370,7 @@ fn what_belongs_to_another_operation_is_refused() {
     );
     assert_eq!(
         rule_error(r#""on": "file", "match": "/a", "verdict": "deny", "ports": [1]"#),
-        "has \"ports\", which only rules on connect have; it is on file"
+        "has \"ports\", which only rules on connect and bind have; it is on file"
     );
     assert!(
         rule_error(

@@ -11,14 +11,14 @@ use serde_json::ser::{Compound, Formatter, Serializer};
 use crate::{
     enrich::{Action, Enriched, Peer, Process, Ruling},
     event::{Losses, UnixNano},
-    rules::Defaults,
+    rules::access::kind_words,
     run::{RunEnd, RunId, RunStart, Status},
     sink::{
         redact::redact_args,
         text::{encode, is_hidden},
     },
 };
-use opensafe_common::verdict::{Access, Verdict};
+use opensafe_common::verdict::Verdict;
 
 /// The form's version, `opensafe.record.version` of a record's first line. It goes up when a key is
 /// renamed, removed or changes its meaning; more keys and events may come without.
@@ -40,14 +40,10 @@ pub fn start(run: &RunStart, out: &mut Vec<u8>) -> Result<(), Error> {
         fields.put("opensafe.policy.revision", &run.policy.revision)?;
         fields.paths("opensafe.policy.sources", &run.policy.sources)?;
         fields.put("opensafe.policy.rules", &run.policy.rules)?;
-        let Defaults {
-            exec,
-            file,
-            connect,
-        } = run.policy.defaults;
-        fields.put("opensafe.policy.defaults.exec", verdict(exec))?;
-        fields.put("opensafe.policy.defaults.file", verdict(file))?;
-        fields.put("opensafe.policy.defaults.connect", verdict(connect))?;
+        for (name, default) in run.policy.defaults.all() {
+            let key = format!("opensafe.policy.defaults.{name}");
+            fields.put(&key, verdict(default))?;
+        }
         let overall = run.enforcement.overall().as_str();
         fields.put("opensafe.enforcement.overall", overall)?;
         for (name, operation) in run.enforcement.operations() {
@@ -78,45 +74,76 @@ pub fn start(run: &RunStart, out: &mut Vec<u8>) -> Result<(), Error> {
 /// # Errors
 /// None with the values that the types allow.
 pub fn event(run: &RunId, event: &Enriched, out: &mut Vec<u8>) -> Result<(), Error> {
-    line(out, event.time, run, name(&event.action), |fields| {
-        let process = &event.process;
-        match &event.action {
+    let action = &event.action;
+    line(out, event.time, run, action.name(), |fields| {
+        match action.ruling() {
+            Some(ruling) => fields.operation(ruling, action.default_name(), &event.process)?,
+            None => fields.process(&event.process)?,
+        }
+        match action {
             Action::Exec {
-                ruling,
-                path,
-                requested,
+                path, requested, ..
             } => {
-                fields.ruling(ruling, "defaults.exec")?;
-                fields.actor(process)?;
                 fields.text("file.path", path)?;
                 fields.text_unless_empty("opensafe.file.requested", requested)
             }
             Action::File {
-                ruling,
                 path,
                 requested,
                 access,
+                received,
+                ..
             } => {
-                fields.ruling(ruling, "defaults.file")?;
-                fields.actor(process)?;
                 fields.text("file.path", path)?;
                 fields.text_unless_empty("opensafe.file.requested", requested)?;
-                fields.put("opensafe.file.access", &access_words(*access))
+                fields.put("opensafe.file.access", &kind_words(*access))?;
+                fields.put_if("opensafe.file.received", *received)
             }
             Action::Connect {
-                ruling,
                 peer,
                 transport,
                 by_send,
+                ..
             } => {
-                fields.ruling(ruling, "defaults.connect")?;
-                fields.actor(process)?;
                 fields.peer(peer)?;
                 fields.put("network.transport", transport)?;
                 fields.put("opensafe.network.by_send", by_send)
             }
+            Action::Socket {
+                family,
+                socket_type,
+                protocol,
+                ..
+            } => {
+                fields.put("opensafe.network.family", family)?;
+                fields.put("opensafe.network.socket_type", socket_type)?;
+                fields.put("opensafe.network.protocol", protocol)
+            }
+            Action::Bind {
+                address,
+                port,
+                transport,
+                ..
+            } => {
+                fields.put("network.local.address", address)?;
+                fields.put("network.local.port", port)?;
+                fields.put("network.type", ip_version(*address))?;
+                fields.put("network.transport", transport)
+            }
+            Action::Operation {
+                how, target, path, ..
+            } => {
+                fields.put("opensafe.operation.how", how)?;
+                if let Some(target) = target {
+                    fields.put("opensafe.target.pid", &target.pid)?;
+                    fields.text_unless_empty("opensafe.target.comm", &target.comm)?;
+                }
+                match path {
+                    Some(path) => fields.text("file.path", path),
+                    None => Ok(()),
+                }
+            }
             Action::Exit { code, signal } => {
-                fields.process(process)?;
                 fields.some("process.exit.code", code.as_ref())?;
                 fields.some("opensafe.process.exit.signal", signal.as_ref())
             }
@@ -145,7 +172,7 @@ pub fn end(run: &RunId, end: &RunEnd, out: &mut Vec<u8>) -> Result<(), Error> {
             Some(Status::Signal(signal)) => fields.put("opensafe.process.exit.signal", &signal)?,
             None => {}
         }
-        for (name, counts) in end.counts.operations() {
+        for (name, counts) in end.counts.all() {
             let key = format!("opensafe.count.{name}");
             fields.put(&format!("{key}.allow"), &counts.allow)?;
             fields.put(&format!("{key}.audit"), &counts.audit)?;
@@ -168,17 +195,6 @@ pub fn end(run: &RunId, end: &RunEnd, out: &mut Vec<u8>) -> Result<(), Error> {
     })
 }
 
-/// `opensafe.event` of an action.
-#[must_use]
-pub const fn name(action: &Action) -> &'static str {
-    match action {
-        Action::Exec { .. } => "exec",
-        Action::File { .. } => "file",
-        Action::Connect { .. } => "connect",
-        Action::Exit { .. } => "exit",
-    }
-}
-
 /// A verdict's word.
 #[must_use]
 pub const fn verdict(verdict: Verdict) -> &'static str {
@@ -189,17 +205,11 @@ pub const fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The words of the kinds of access to a file.
-#[must_use]
-pub fn access_words(access: Access) -> Vec<&'static str> {
-    [
-        (Access::READ, "read"),
-        (Access::WRITE, "write"),
-        (Access::CREATE, "create"),
-    ]
-    .into_iter()
-    .filter_map(|(kind, word)| access.contains(kind).then_some(word))
-    .collect()
+const fn ip_version(address: IpAddr) -> &'static str {
+    match address {
+        IpAddr::V4(_) => "ipv4",
+        IpAddr::V6(_) => "ipv6",
+    }
 }
 
 /// Appends one line: what every line has, then what `more` adds. Leaves `out` alone if it fails.
@@ -235,6 +245,11 @@ impl Fields<'_, '_> {
         self.0.serialize_entry(key, value)
     }
 
+    /// A key that is there only if it is true.
+    fn put_if(&mut self, key: &str, value: bool) -> Result<(), Error> {
+        if value { self.put(key, &true) } else { Ok(()) }
+    }
+
     fn some(&mut self, key: &str, value: Option<&impl Serialize>) -> Result<(), Error> {
         value.map_or(Ok(()), |value| self.put(key, value))
     }
@@ -268,22 +283,26 @@ impl Fields<'_, '_> {
         self.put(key, &all)
     }
 
-    fn ruling(&mut self, ruling: &Ruling, default: &str) -> Result<(), Error> {
+    /// What every line of an operation has: the verdict on it, and whose it is. `default` names what decided
+    /// where no rule did.
+    fn operation(
+        &mut self,
+        ruling: &Ruling,
+        default: &str,
+        process: &Process,
+    ) -> Result<(), Error> {
         self.put("opensafe.verdict", verdict(ruling.verdict))?;
         self.put("opensafe.enforced", &ruling.enforced)?;
-        let rule = ruling.rule.as_ref().map_or(default, |rule| &rule.0);
-        self.put("opensafe.rule.id", rule)?;
+        match &ruling.rule {
+            Some(rule) => self.put("opensafe.rule.id", rule)?,
+            None => self.put("opensafe.rule.id", &format!("defaults.{default}"))?,
+        }
         self.put("opensafe.reason", &ruling.reason)?;
         self.put("opensafe.severity", &ruling.severity)?;
         if ruling.enforced && ruling.verdict == Verdict::Deny {
             self.put("opensafe.denied_by", "opensafe")?;
             self.put("error.type", ruling.errno.name())?;
         }
-        Ok(())
-    }
-
-    /// The process of an operation.
-    fn actor(&mut self, process: &Process) -> Result<(), Error> {
         self.process(process)?;
         self.texts("process.command_args", &process.args)
     }
@@ -303,11 +322,7 @@ impl Fields<'_, '_> {
             Peer::Ip(address, port) => {
                 self.put("network.peer.address", address)?;
                 self.put("network.peer.port", port)?;
-                let kind = match address {
-                    IpAddr::V4(_) => "ipv4",
-                    IpAddr::V6(_) => "ipv6",
-                };
-                self.put("network.type", kind)
+                self.put("network.type", ip_version(*address))
             }
             Peer::UnixPath(path) => self.text("network.peer.address", path),
             Peer::UnixAbstract(name) => {

@@ -19,7 +19,7 @@ use std::{
 
 use super::{Sink, SinkError};
 use crate::{
-    enrich::{Action, Enriched},
+    enrich::Enriched,
     event::{Losses, UnixNano},
     run::{RunEnd, RunId, RunStart},
 };
@@ -261,12 +261,8 @@ impl<S: Store> Sink for Record<S> {
 }
 
 fn is_denial(event: &Enriched) -> bool {
-    match &event.action {
-        Action::Exec { ruling, .. }
-        | Action::File { ruling, .. }
-        | Action::Connect { ruling, .. } => ruling.verdict == Verdict::Deny,
-        Action::Exit { .. } => false,
-    }
+    let ruling = event.action.ruling();
+    ruling.is_some_and(|ruling| ruling.verdict == Verdict::Deny)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
 
 use super::*;
 use crate::{
-    enrich::Peer,
+    enrich::{Action, Peer},
     run::Counts,
     sink::{
         record::read::Lines,
@@ -303,8 +303,9 @@ fn what_is_still_unwritten_at_the_end_counts_as_lost() {
     for event in &events {
         let _ = record.write(event);
     }
-    let accounted = record.account(&losses(11));
-    assert_eq!((accounted.sent, accounted.record_failed), (0, 11));
+    let count = u64::try_from(events.len()).unwrap();
+    let accounted = record.account(&losses(count));
+    assert_eq!((accounted.sent, accounted.record_failed), (0, count));
     disk.set_room(usize::MAX);
     record.end(&end(accounted)).unwrap();
     assert_eq!(disk.events(), ["run.start", "run.end"]);

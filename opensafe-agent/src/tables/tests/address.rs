@@ -90,6 +90,8 @@ fn without_a_rule_the_default_holds_for_every_protocol() {
     let kernel = Kernel::install(&tables, 0);
     for number in transport::ALL {
         assert_eq!(kernel.peer(bits("2001:db8::1"), number, 443), Verdict::Deny);
+        let bound = kernel.peer(bits("2001:db8::1"), number | transport::BIND, 443);
+        assert_eq!(bound, Verdict::Allow);
     }
 }
 
@@ -147,10 +149,18 @@ fn subject() -> impl Strategy<Value = Subject> {
         prop::collection::vec(range, 0..3),
         protocol,
     )
-        .prop_map(|(peers, ports, protocol)| Subject::Connect {
-            peers,
-            ports,
-            protocol,
+        .prop_flat_map(|(peers, ports, protocol)| {
+            let connect = Subject::Connect {
+                peers: peers.clone(),
+                ports: ports.clone(),
+                protocol,
+            };
+            let bind = Subject::Bind {
+                addresses: peers,
+                ports,
+                protocol,
+            };
+            prop::sample::select(vec![connect, bind])
         })
 }
 
@@ -158,10 +168,10 @@ proptest! {
     #[test]
     fn every_address_and_port_gets_the_strictest_verdict_of_the_rules_that_hold_it(
         all in prop::collection::vec((verdict(), subject()), 0..8),
-        default in verdict(),
+        (connect, bind) in (verdict(), verdict()),
         addresses in prop::collection::vec(address(), 1..16),
     ) {
-        let policy = rules(Defaults { connect: default, ..Defaults::default() }, all);
+        let policy = rules(Defaults { connect, bind, ..Defaults::default() }, all);
         let tables = tables(&policy, &View::default());
         let kernel = Kernel::install(&tables, 0);
         for address in addresses {
@@ -171,6 +181,14 @@ proptest! {
                         kernel.peer(address, number, port),
                         policy.decide_peer(Ipv6Addr::from_bits(address), number, port).verdict,
                         "{} {} {}", Ipv6Addr::from_bits(address), number, port
+                    );
+                    // As the kernel programs ask: every IPv6 address is every IPv4 one too.
+                    let bound = |address| kernel.peer(address, number | transport::BIND, port);
+                    let every_v4 = (address == 0).then(|| bound(0xffff_0000_0000));
+                    prop_assert_eq!(
+                        bound(address).max(every_v4.unwrap_or(Verdict::Allow)),
+                        policy.decide_bind(Ipv6Addr::from_bits(address), number, port).verdict,
+                        "binding {} {} {}", Ipv6Addr::from_bits(address), number, port
                     );
                 }
             }

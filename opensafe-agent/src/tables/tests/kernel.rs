@@ -1,6 +1,6 @@
 //! The look-ups as the kernel makes them, over an arena and maps in which another policy may lie before.
 
-use opensafe_common::tables::{DEAD, DEAD_CELLS, Start};
+use opensafe_common::tables::{BELOW_CELL, DEAD, DEAD_CELLS, ROW_HEAD_CELLS, Start};
 use opensafe_common::verdict::{Verdict, Word};
 
 use crate::tables::{SuperblockId, Tables};
@@ -42,18 +42,33 @@ impl<'a> Kernel<'a> {
         self.walk(self.tables.abstract_names, name)
     }
 
-    fn walk(&self, start: Start, bytes: &[u8]) -> Word {
+    /// The numbers, in both automata, for what is denied below the directory at `path` in a superblock
+    /// that has a name.
+    pub(super) fn below(&self, id: SuperblockId, path: &[u8]) -> Option<[u32; 2]> {
+        let mut entries = self.tables.superblocks.iter();
+        let (_, start) = entries.find(|(other, _)| *other == id)?;
+        let cell = |state: u32| self.arena[(state + BELOW_CELL) as usize];
+        Some(self.states(*start, path).map(cell))
+    }
+
+    fn states(&self, start: Start, bytes: &[u8]) -> [u32; 2] {
         let start = Tables::relocate_start(start, self.base);
-        let mut word = Word::NONE;
-        for mut state in [start.anchored, start.floating] {
-            for byte in bytes {
+        [start.anchored, start.floating].map(|start| {
+            bytes.iter().fold(start, |state, byte| {
                 let class = self.tables.classes[usize::from(*byte)];
-                state = self.arena[state as usize + 2 + usize::from(class)];
-                assert!(state == DEAD || state >= self.base);
-            }
+                let next = self.arena[state as usize + ROW_HEAD_CELLS + usize::from(class)];
+                assert!(next == DEAD || next >= self.base);
+                next
+            })
+        })
+    }
+
+    fn walk(&self, start: Start, bytes: &[u8]) -> Word {
+        let words = self.states(start, bytes).map(|state| {
             let row = &self.arena[state as usize..];
-            word = word.merge(Word::from_cells(row[0], row[1]));
-        }
+            Word::from_cells(row[0], row[1])
+        });
+        let word = words[0].merge(words[1]).settled();
         let fallback = if word.flags & Word::NAMED == 0 {
             self.tables.nameless
         } else {

@@ -1,18 +1,21 @@
-use opensafe_common::verdict::Word;
+use opensafe_common::operation::Operation;
 use proptest::prelude::*;
 
 use super::kernel::Kernel;
 use super::reference::{self, KINDS};
 use super::*;
+use crate::rules::access;
 use crate::tables::{SuperblockId, TableError};
 
 const OPEN: Defaults = Defaults {
     exec: Verdict::Allow,
     file: Verdict::Allow,
     connect: Verdict::Allow,
+    bind: Verdict::Allow,
+    operations: [Verdict::Allow; Operation::ALL.len()],
 };
-const ROOT: SuperblockId = SuperblockId::ByDev(Dev::new(0, 1));
-const DATA: SuperblockId = SuperblockId::ByDev(Dev::new(0, 2));
+pub(super) const ROOT: SuperblockId = SuperblockId::ByDev(Dev::new(0, 1));
+pub(super) const DATA: SuperblockId = SuperblockId::ByDev(Dev::new(0, 2));
 const PROC: SuperblockId = SuperblockId::ByMagic(0x9fa0);
 const PIPE: SuperblockId = SuperblockId::ByMagic(0x5049_5045);
 
@@ -194,7 +197,9 @@ fn a_bind_of_a_part_onto_itself_adds_no_name() {
     let mut bound = plain.clone();
     bound.push(mount(1, "ext4", "/usr", "/usr"));
     let policy = deny_all(&["/usr/lib/**", "/**/.env"]);
-    assert_eq!(tables(&policy, &view(plain)), tables(&policy, &view(bound)));
+    let [plain, bound] = [plain, bound].map(|mounts| tables(&policy, &view(mounts)));
+    assert_eq!(plain.superblocks, bound.superblocks);
+    assert_eq!(plain.stats, bound.stats);
 }
 
 #[test]
@@ -396,13 +401,25 @@ fn source() -> impl Strategy<Value = String> {
     })
 }
 
+/// What a policy can name: groups, single kinds, everything.
+fn access() -> impl Strategy<Value = Access> {
+    let named = prop::collection::vec(prop::sample::select(&access::IN_POLICIES[..]), 1..3);
+    prop_oneof![
+        4 => named.prop_map(|named| {
+            let kinds = named.iter().map(|(_, kinds)| *kinds);
+            kinds.fold(Access::NONE, Access::union)
+        }),
+        1 => Just(Access::FILE),
+    ]
+}
+
 fn subject() -> impl Strategy<Value = Subject> {
     let sources = || prop::collection::vec(source(), 1..3);
     let globs = |sources: Vec<String>| sources.iter().map(|s| glob(s)).collect::<Vec<_>>();
     prop_oneof![
-        (1_u16..8, sources()).prop_map(move |(access, sources)| Subject::File {
+        (access(), sources()).prop_map(move |(access, sources)| Subject::File {
             globs: globs(sources),
-            access: Access(access),
+            access,
         }),
         sources().prop_map(move |sources| Subject::Exec(globs(sources))),
         source().prop_map(|source| connect(vec![Peer::UnixPath(glob(&source))])),
@@ -410,17 +427,43 @@ fn subject() -> impl Strategy<Value = Subject> {
     ]
 }
 
-fn policy() -> impl Strategy<Value = RuleSet> {
+pub(super) fn policy() -> impl Strategy<Value = RuleSet> {
     let defaults = (verdict(), verdict(), verdict()).prop_map(|(exec, file, connect)| Defaults {
         exec,
         file,
         connect,
+        ..Defaults::default()
     });
     let all = prop::collection::vec((verdict(), subject()), 0..7);
-    (defaults, all).prop_map(|(defaults, all)| rules(defaults, all))
+    let hidden = prop::collection::vec(hidden(), 0..3);
+    (defaults, all, hidden).prop_map(|(defaults, mut all, hidden)| {
+        all.extend(hidden.into_iter().flatten());
+        rules(defaults, all)
+    })
 }
 
-fn path() -> impl Strategy<Value = Vec<u8>> {
+/// A place that may not be read, and a rule that says what may be changed in it, and perhaps elsewhere.
+fn hidden() -> impl Strategy<Value = [(Verdict, Subject); 2]> {
+    let directory = || prop::sample::select(vec!["/a", "/b", "/ab", "/a/b", "/**/b"]);
+    let changes = prop::sample::select(vec![
+        Access::WRITE,
+        Access::CREATE,
+        Access::DELETE,
+        Access::CHANGING,
+        Access::FILE,
+    ]);
+    (directory(), source(), directory(), changes, verdict()).prop_map(
+        |(place, within, other, changes, verdict)| {
+            let within = if within == "/" { "" } else { within.as_str() };
+            let hides = file(Access::READING, &[&format!("{place}/**")]);
+            let globs = [format!("{place}{within}"), format!("{other}{within}")];
+            let says = file(changes, &globs.each_ref().map(String::as_str));
+            [(Verdict::Deny, hides), (verdict, says)]
+        },
+    )
+}
+
+pub(super) fn path() -> impl Strategy<Value = Vec<u8>> {
     let name = prop::sample::select(vec![
         &b"a"[..],
         b"b",
@@ -442,7 +485,7 @@ fn path() -> impl Strategy<Value = Vec<u8>> {
 /// Of devices 0:1 to 0:3.
 const FS_TYPES: [&str; 3] = ["ext4", "overlay", "proc"];
 
-fn some_view() -> impl Strategy<Value = View> {
+pub(super) fn some_view() -> impl Strategy<Value = View> {
     let directory = || {
         prop_oneof![
             2 => Just("/"),

@@ -5,12 +5,18 @@ use opensafe_common::verdict::{Access, Verdict};
 use crate::rules::{Peer, RuleSet, Subject};
 use crate::view::{Mount, View};
 
-pub(super) const KINDS: [Access; 5] = [
+pub(super) const KINDS: [Access; 11] = [
     Access::READ,
     Access::WRITE,
     Access::CREATE,
     Access::EXEC,
     Access::UNIX,
+    Access::DELETE,
+    Access::RENAME,
+    Access::LINK,
+    Access::ATTRIBUTES,
+    Access::MAP_EXEC,
+    Access::IOCTL,
 ];
 
 /// The verdict for an object at `path` in the superblock of those `mounts`, by all the names it has there.
@@ -54,11 +60,15 @@ fn nameless(rules: &RuleSet, kind: Access) -> Verdict {
             .any(|rule| rule.subject.is_about_everyone());
     let speaking = rules.rules.iter().filter(|rule| match &rule.subject {
         Subject::Exec(_) => kind == Access::EXEC,
-        Subject::File { access, .. } => access.contains(kind),
+        Subject::File { access, .. } => {
+            let changes = Access::CHANGING.union(Access::CREATE);
+            access.contains(kind) || rule.hides() && changes.contains(kind)
+        }
         Subject::Connect { peers, .. } => {
             let unix = |peer: &Peer| matches!(peer, Peer::UnixPath(_) | Peer::UnixAbstract(_));
             kind == Access::UNIX && (rule.subject.is_about_everyone() || peers.iter().any(unix))
         }
+        Subject::Bind { .. } | Subject::Socket(_) | Subject::Operation(_) => false,
     });
     speaking
         .map(|rule| rule.verdict)
@@ -71,6 +81,8 @@ fn default(rules: &RuleSet, kind: Access) -> Verdict {
     match kind {
         Access::EXEC => rules.defaults.exec,
         Access::UNIX => rules.defaults.connect,
+        // Of whom it was let open.
+        Access::MAP_EXEC | Access::IOCTL => Verdict::Allow,
         _ => rules.defaults.file,
     }
 }

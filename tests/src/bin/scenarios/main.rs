@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! scenarios [PART OF A NAME]...   those scenarios, or all: a line each, and the counts
+//! scenarios --of-kernel           those whose outcome depends on the kernel
 //! scenarios list                  their names
 //! scenarios probe ...             what the scenarios run inside sandboxes; see `probe`
 //! ```
@@ -40,18 +41,22 @@ fn run(wanted: &[OsString]) -> ExitCode {
         eprintln!("scenarios: {error:#}");
         return ExitCode::FAILURE;
     }
+    let of_kernel = wanted.iter().any(|word| word == "--of-kernel");
+    let scenarios = if of_kernel {
+        families::of_kernel()
+    } else {
+        families::all()
+    };
     let is_wanted = |scenario: &Scenario| {
-        wanted.is_empty()
+        of_kernel
+            || wanted.is_empty()
             || wanted
                 .iter()
                 .any(|part| scenario.name.contains(&*part.to_string_lossy()))
     };
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     let mut seconds = Vec::new();
-    for scenario in families::all()
-        .iter()
-        .filter(|scenario| is_wanted(scenario))
-    {
+    for scenario in scenarios.iter().filter(|scenario| is_wanted(scenario)) {
         let start = Instant::now();
         let (word, why) = match (scenario.run)() {
             Ok(Outcome::Held) => {

@@ -384,7 +384,7 @@ fn an_overlay_is_decided_by_its_own_names_and_copies_up_without_a_denial() -> Re
     ));
     batch.works(on("unlink", &merged("gone")));
     batch.works(on("list", &merged("sub")));
-    for (verb, access) in [("read", "read"), ("write", "write"), ("unlink", "write")] {
+    for (verb, access) in [("read", "read"), ("write", "write"), ("unlink", "delete")] {
         batch.denied(
             on(verb, &merged("secret")),
             file("secret", merged("secret"), access),

@@ -20,6 +20,13 @@ pub(crate) fn attempt<S: AsRef<OsStr>>(verb: &str, arguments: &[S]) -> Attempt {
     Attempt(std::iter::once(verb.into()).chain(arguments).collect())
 }
 
+impl Attempt {
+    /// Its words.
+    pub(crate) fn words(&self) -> &[OsString] {
+        &self.0
+    }
+}
+
 /// What has to be on record about an attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
@@ -67,9 +74,9 @@ impl Expected {
         self
     }
 
-    /// A peer of a family that has no addresses for rules.
-    pub(crate) fn family(rule: &str, family: &str) -> Self {
-        Self::new("connect", rule).text("opensafe.network.family", family.as_bytes())
+    /// A socket's line, of a family.
+    pub(crate) fn socket(rule: &str, family: &str) -> Self {
+        Self::new("socket", rule).text("opensafe.network.family", family.as_bytes())
     }
 
     /// And this text.
@@ -87,6 +94,17 @@ impl Expected {
     /// And this port.
     pub(crate) fn port(self, port: u16) -> Self {
         self.number("network.peer.port", u64::from(port))
+    }
+
+    /// Whether a line is about this, and by this rule.
+    pub(crate) fn is_shown_by(&self, line: &Event) -> bool {
+        self.is_about(line) && line.text("opensafe.rule.id") == self.rule
+    }
+
+    /// Whatever is done to it.
+    pub(crate) const fn of_any_kind(mut self) -> Self {
+        self.access = None;
+        self
     }
 
     /// Whether a line is about this.

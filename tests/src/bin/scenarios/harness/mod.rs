@@ -1,6 +1,8 @@
 //! What scenarios are made of: a policy, a batch of attempts made in a sandbox, and what has to be on record.
 
 mod batch;
+mod escape;
+mod ground;
 mod leftovers;
 mod policy;
 mod record;
@@ -22,6 +24,8 @@ use nix::{
 };
 
 pub(crate) use batch::{Attempt, Batch, Expected, attempt, connect, exec, file};
+pub(crate) use escape::{Escape, Try, steps, way};
+pub(crate) use ground::{Ground, add_key};
 pub(crate) use leftovers::Leftovers;
 pub(crate) use policy::{Policy, allow, audit, deny};
 pub(crate) use record::{Event, Record};

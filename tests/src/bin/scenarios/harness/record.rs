@@ -44,6 +44,27 @@ impl Record {
             .filter(|line| line.text("opensafe.verdict") == "deny")
     }
 
+    /// Whether a process is another or descends from it, as far as the record tells.
+    pub(crate) fn descends(&self, mut process: u64, from: u64) -> bool {
+        // No family is larger than its record.
+        for _ in 0..=self.events.len() {
+            if process == from {
+                return true;
+            }
+            let parent = self
+                .events
+                .iter()
+                .filter(|line| line.number("process.pid") == process)
+                .map(|line| line.number("process.parent_pid"))
+                .find(|parent| *parent > 1);
+            match parent {
+                Some(parent) => process = parent,
+                None => return false,
+            }
+        }
+        false
+    }
+
     /// The first line.
     pub(crate) fn start(&self) -> Result<&Event> {
         self.of("run.start")

@@ -36,6 +36,7 @@ pub(crate) struct Run {
     record: PathBuf,
     stdin: Stdio,
     piped: bool,
+    wrapper: Vec<OsString>,
 }
 
 /// One that goes on.
@@ -85,6 +86,7 @@ impl Run {
             record,
             stdin: Stdio::null(),
             piped: false,
+            wrapper: Vec::new(),
         })
     }
 
@@ -118,6 +120,15 @@ impl Run {
         self
     }
 
+    /// Started by another program, which is given its command line as arguments.
+    pub(crate) fn wrapped<S: AsRef<OsStr>>(mut self, wrapper: &[S]) -> Self {
+        self.wrapper = wrapper
+            .iter()
+            .map(|word| word.as_ref().to_owned())
+            .collect();
+        self
+    }
+
     /// `opensafe run` with all of it.
     pub(crate) fn command_line<S: AsRef<OsStr>>(&self, command: &[S]) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec!["run".into()];
@@ -131,6 +142,15 @@ impl Run {
     pub(crate) fn start<S: AsRef<OsStr>>(self, command: &[S]) -> Result<Running> {
         let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         let mut opensafe = opensafe();
+        if let Some((program, words)) = self.wrapper.split_first() {
+            let mut wrapper = Command::new(program);
+            wrapper
+                .args(words)
+                .arg(opensafe.get_program())
+                .env_remove("SUDO_UID")
+                .env_remove("SUDO_GID");
+            opensafe = wrapper;
+        }
         opensafe
             .args(self.command_line(command))
             .current_dir(&self.directory)

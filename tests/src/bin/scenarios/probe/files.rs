@@ -6,10 +6,7 @@ use std::{
     io::{self, Read as _, Write as _},
     os::{
         fd::AsRawFd as _,
-        unix::{
-            ffi::OsStrExt as _,
-            fs::{OpenOptionsExt as _, PermissionsExt as _, symlink},
-        },
+        unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink},
     },
     path::Path,
 };
@@ -24,7 +21,7 @@ use nix::{
     unistd::{chdir, mkfifo, truncate},
 };
 
-use super::{Verb, argument};
+use super::{Verb, argument, number};
 
 /// Verbs on files; the first argument is the path.
 pub(super) const VERBS: &[(&str, Verb)] = &[
@@ -230,19 +227,15 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
 
 fn read(path: &OsString) -> io::Result<()> {
     // A directory is opened, too, and then cannot be read.
-    match File::open(path)?.read(&mut [0]) {
+    // /dev/kmsg gives a message whole or not at all.
+    match File::open(path)?.read(&mut [0; 8192]) {
         Err(error) if error.raw_os_error() != Some(libc::EISDIR) => Err(error),
         _ => Ok(()),
     }
 }
 
-fn own_mounts() -> io::Result<()> {
+pub(super) fn own_mounts() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     Ok(mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)?)
-}
-
-fn number(word: &OsString) -> io::Result<u32> {
-    let text = std::str::from_utf8(word.as_bytes()).map_err(io::Error::other)?;
-    text.parse().map_err(io::Error::other)
 }

@@ -6,11 +6,16 @@
 //! prints `N ok` or `N ERRNO` a line, N counting attempts from 0. It opens nothing of its own accord, so that all that
 //! is on record about it is what it was told to try.
 
+mod attributes;
 mod files;
 mod net;
+mod outside;
+mod processes;
 mod programs;
 mod ring;
 mod shape;
+mod sockets;
+mod ways;
 
 use std::{
     ffi::OsString,
@@ -59,11 +64,15 @@ fn attempt_all(attempts: &[OsString]) -> io::Result<()> {
 
 fn attempt(verb: &str, arguments: &[OsString]) -> io::Result<()> {
     let (_, run) = [
+        attributes::VERBS,
         files::VERBS,
         net::VERBS,
+        processes::VERBS,
         programs::VERBS,
         ring::VERBS,
         shape::VERBS,
+        sockets::VERBS,
+        ways::VERBS,
     ]
     .into_iter()
     .flatten()
@@ -78,6 +87,10 @@ fn name_of(error: &io::Error) -> String {
         Some(errno) => format!("{:?}", Errno::from_raw(errno)),
         None => error.to_string(),
     }
+}
+
+fn number(word: &OsString) -> io::Result<u32> {
+    word.to_string_lossy().parse().map_err(io::Error::other)
 }
 
 /// The one argument at a place.

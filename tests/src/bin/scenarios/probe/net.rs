@@ -22,7 +22,7 @@ use nix::sys::socket::{
 use super::{Verb, argument};
 
 /// TCP_FASTOPEN's way to connect by sending: MSG_FASTOPEN (include/linux/socket.h).
-const MSG_FASTOPEN: i32 = 0x2000_0000;
+pub(super) const MSG_FASTOPEN: i32 = 0x2000_0000;
 
 /// Verbs on peers. Unix addresses that start with `@` are abstract.
 pub(super) const VERBS: &[(&str, Verb)] = &[
@@ -106,14 +106,14 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
     }),
 ];
 
-fn address(arguments: &[OsString]) -> io::Result<SocketAddr> {
+pub(super) fn address(arguments: &[OsString]) -> io::Result<SocketAddr> {
     argument(arguments, 0)?
         .to_string_lossy()
         .parse()
         .map_err(io::Error::other)
 }
 
-fn udp(arguments: &[OsString]) -> io::Result<UdpSocket> {
+pub(super) fn udp(arguments: &[OsString]) -> io::Result<UdpSocket> {
     UdpSocket::bind(match address(arguments)? {
         SocketAddr::V4(_) => "0.0.0.0:0",
         SocketAddr::V6(_) => "[::]:0",

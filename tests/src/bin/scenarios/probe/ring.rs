@@ -14,7 +14,7 @@ use std::{
 use io_uring::{
     IoUring, opcode,
     squeue::{Entry, Flags},
-    types::Fd,
+    types::{DestinationSlot, Fd, Fixed, OpenHow},
 };
 use nix::{
     libc,
@@ -73,6 +73,76 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         message.msg_iov = &raw mut vector;
         message.msg_iovlen = 1;
         let entry = opcode::SendMsg::new(Fd(socket.as_raw_fd()), &raw const message);
+        submit(&entry.build()).map(drop)
+    }),
+    ("ring-open2-and-read", |a| {
+        let path = CString::new(argument(a, 0)?.as_bytes())?;
+        let how = OpenHow::new().flags(libc::O_RDONLY as u64);
+        let entry = opcode::OpenAt2::new(Fd(libc::AT_FDCWD), path.as_ptr(), &raw const how);
+        let mut ring = IoUring::new(1)?;
+        let descriptor = submit_to(&mut ring, &entry.build())?;
+        let mut byte = [0];
+        let read = opcode::Read::new(Fd(descriptor), byte.as_mut_ptr(), 1).build();
+        let count = submit_to(&mut ring, &read)?;
+        close(descriptor);
+        if count == 1 {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+    }),
+    // Into the ring's own table, where it has no number.
+    ("ring-open-fixed-and-read", |a| {
+        let path = CString::new(argument(a, 0)?.as_bytes())?;
+        let mut ring = IoUring::new(1)?;
+        ring.submitter().register_files_sparse(1)?;
+        let slot =
+            DestinationSlot::try_from_slot_target(0).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let entry = opcode::OpenAt::new(Fd(libc::AT_FDCWD), path.as_ptr())
+            .flags(libc::O_RDONLY)
+            .file_index(Some(slot));
+        submit_to(&mut ring, &entry.build())?;
+        let mut byte = [0];
+        let read = opcode::Read::new(Fixed(0), byte.as_mut_ptr(), 1).build();
+        let count = submit_to(&mut ring, &read)?;
+        if count == 1 {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+    }),
+    ("ring-rename", |a| {
+        let from = CString::new(argument(a, 0)?.as_bytes())?;
+        let to = CString::new(argument(a, 1)?.as_bytes())?;
+        let here = Fd(libc::AT_FDCWD);
+        submit(&opcode::RenameAt::new(here, from.as_ptr(), here, to.as_ptr()).build()).map(drop)
+    }),
+    ("ring-mkdir", |a| {
+        let path = CString::new(argument(a, 0)?.as_bytes())?;
+        submit(
+            &opcode::MkDirAt::new(Fd(libc::AT_FDCWD), path.as_ptr())
+                .mode(0o755)
+                .build(),
+        )
+        .map(drop)
+    }),
+    ("ring-xattr", |a| {
+        let path = CString::new(argument(a, 0)?.as_bytes())?;
+        let (name, value) = (c"user.ring", b"x");
+        let entry = opcode::SetXattr::new(name.as_ptr(), value.as_ptr().cast(), path.as_ptr(), 1);
+        submit(&entry.build()).map(drop)
+    }),
+    ("ring-udp-send-zero-copy", |a| {
+        let address: SocketAddr = argument(a, 0)?
+            .to_string_lossy()
+            .parse()
+            .map_err(io::Error::other)?;
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        let address = SockaddrStorage::from(address);
+        let length = u16::try_from(address.len()).map_err(io::Error::other)?;
+        let entry = opcode::SendZc::new(Fd(socket.as_raw_fd()), c"x".as_ptr().cast(), 1)
+            .dest_addr(address.as_ptr())
+            .dest_addr_len(length.into());
         submit(&entry.build()).map(drop)
     }),
     ("ring-unlink", |a| {

@@ -1,19 +1,22 @@
 //! How the process that makes the attempts comes to be.
 
 use std::{
-    ffi::OsString,
+    ffi::{CString, OsString},
     fs,
     io::{self, BufRead as _, Read as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Stdio,
     thread::sleep,
     time::Duration,
 };
 
-use nix::unistd::{getpid, getppid, setsid};
+use nix::{
+    sys::prctl::set_name,
+    unistd::{getpid, getppid, setsid},
+};
 
 use super::{
-    Verb, attempt_all,
+    Verb, attempt_all, outside,
     programs::{probe, replaced},
 };
 
@@ -25,6 +28,7 @@ use super::{
 /// - `daemon`: a process that is nobody's child any more, in a session of its own
 /// - `cgroup`: this process, in a cgroup that it made below its own
 /// - `waiting`: this process, after a line was printed and one was read
+/// - `apart`: a process for each attempt, called `try-N`, whose id is said beside its result
 pub(super) fn take(shape: &str, attempts: &[OsString]) -> io::Result<()> {
     match shape.split_once(':').unwrap_or((shape, "")) {
         ("plain", _) => attempt_all(attempts),
@@ -88,29 +92,83 @@ pub(super) fn take(shape: &str, attempts: &[OsString]) -> io::Result<()> {
             io::stderr().write_all(&bytes)
         }
         ("replaced", _) => replaced(attempts),
+        ("apart", _) => apart(attempts),
+        ("named", name) => {
+            set_name(&CString::new(name)?)?;
+            attempt_all(attempts)
+        }
+        ("outside", _) => match attempts {
+            [file, socket, peer] => {
+                outside::live(Path::new(file), Path::new(socket), &peer.to_string_lossy())
+            }
+            _ => Err(io::Error::other("outside FILE SOCKET PEER")),
+        },
         _ => Err(io::Error::other(format!("no shape {shape}"))),
     }
 }
 
 /// An attempt in a process of another shape: `as SHAPE VERB ARGUMENT...`.
-pub(super) const VERBS: &[(&str, Verb)] = &[("as", |a| {
-    let (shape, attempt) = a
-        .split_first()
-        .ok_or_else(|| io::Error::other("no shape"))?;
-    let mut child = probe()?;
-    child
-        .arg(shape)
-        .arg("+")
-        .args(attempt)
-        .stdin(Stdio::piped());
-    let output = child.output()?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    match said.trim() {
-        "0 ok" => Ok(()),
-        "0 EACCES" => Err(nix::errno::Errno::EACCES.into()),
-        other => Err(io::Error::other(other.to_owned())),
+pub(super) const VERBS: &[(&str, Verb)] = &[
+    ("all", |a| {
+        // Several, each after a comma, until one fails.
+        for words in a.split(|word| word == ",").skip(1) {
+            let (verb, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+            super::attempt(&verb.to_string_lossy(), arguments)?;
+        }
+        Ok(())
+    }),
+    ("as", |a| {
+        let (shape, attempt) = a
+            .split_first()
+            .ok_or_else(|| io::Error::other("no shape"))?;
+        let mut child = probe()?;
+        child
+            .arg(shape)
+            .arg("+")
+            .args(attempt)
+            .stdin(Stdio::piped());
+        let output = child.output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        match said.trim() {
+            "0 ok" => Ok(()),
+            "0 EACCES" => Err(nix::errno::Errno::EACCES.into()),
+            other => Err(io::Error::other(other.to_owned())),
+        }
+    }),
+];
+
+fn apart(attempts: &[OsString]) -> io::Result<()> {
+    /// An attempt takes no longer.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    for (number, words) in attempts.split(|word| word == "+").skip(1).enumerate() {
+        let mut child = probe()?
+            .arg(format!("named:try-{number}"))
+            .arg("+")
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        println!("{number} pid {}", child.id());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        if let Some(stdout) = child.stdout.take() {
+            // Who inherited the pipe may keep it open for longer than we want to wait.
+            std::thread::spawn(move || {
+                let mut line = String::new();
+                let _ = io::BufReader::new(stdout).read_line(&mut line);
+                let _ = sender.send(line);
+            });
+        }
+        let said = receiver.recv_timeout(PATIENCE).unwrap_or_default();
+        println!(
+            "{number} {}",
+            said.trim().strip_prefix("0 ").unwrap_or("no end")
+        );
+        sleep(Duration::from_millis(10));
+        let _ = child.kill();
+        let _ = child.wait();
     }
-})];
+    Ok(())
+}
 
 fn child(shape: &str, attempts: &[OsString]) -> io::Result<()> {
     let status = probe()?.arg(shape).args(attempts).status()?;

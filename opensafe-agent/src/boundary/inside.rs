@@ -1,0 +1,197 @@
+//! The hidden command: makes attempts, each in a process of its own, and says how each ended.
+
+use std::{
+    ffi::{CString, OsStr, OsString},
+    fs::{self, File},
+    io::{self, BufRead as _, BufReader, IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use nix::{errno::Errno, sys::prctl::set_name};
+
+use super::{ATTEMPT, attempt::Make, honest, kinds, outside, site::Site};
+use crate::sandbox::signals::Signals;
+
+/// An attempt takes no longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The word by which the hidden command makes several attempts.
+pub(super) const ALL: &str = "all";
+/// The word by which it makes one.
+const ONE: &str = "one";
+/// The word by which it is a daemon's parent, who makes one and ends.
+const DAEMON: &str = "daemon";
+
+/// `opensafe __attempt WORD …`. Without a word it does nothing, and succeeds: attempts run it as a program.
+#[must_use]
+pub fn inside(arguments: &[OsString]) -> ExitCode {
+    let done = match arguments.split_first() {
+        Some((word, rest)) if word == ALL => all(rest),
+        Some((word, rest)) if word == ONE => one(rest),
+        Some((word, rest)) if word == DAEMON => daemon(rest),
+        // A process that was replaced by this program: that worked.
+        Some((word, _)) if word == "ran" => {
+            println!("ok");
+            Ok(())
+        }
+        Some((word, rest)) if word == outside::OUTSIDE => outside::live(rest),
+        _ => Ok(()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// The name that the process of an attempt has, by which the record's lines are found: its number is the
+/// attempt's in the list that is made.
+pub(super) fn process_name(number: usize) -> String {
+    format!("try-{number}")
+}
+
+/// The command line that makes attempts and writes their ends, a line each, to `results`.
+pub(super) fn command_line(
+    site: &Site,
+    file: &Path,
+    results: &Path,
+    names: &[&str],
+) -> Vec<OsString> {
+    let mut words = vec![site.program().into_os_string(), ATTEMPT.into(), ALL.into()];
+    words.extend([file.as_os_str(), results.as_os_str()].map(OsStr::to_owned));
+    words.extend(names.iter().map(|&name| name.into()));
+    words
+}
+
+/// How an attempt ended, and which process made it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) process: u64,
+    /// `ok`, an error's name, or what was said.
+    pub(super) said: String,
+}
+
+/// How attempts ended, in their order. One without a line had none.
+pub(super) fn read_results(path: &Path) -> Vec<End> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let ends = text.lines().map(|line| {
+        let (process, said) = line.split_once(' ').unwrap_or((line, ""));
+        End {
+            process: process.parse().unwrap_or_default(),
+            said: said.to_owned(),
+        }
+    });
+    ends.collect()
+}
+
+fn all(arguments: &[OsString]) -> io::Result<()> {
+    let [file, results, names @ ..] = arguments else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    // Who started it may have them blocked, to be able to clear up.
+    Signals::unblock()?;
+    let site = Site::read(Path::new(file))?;
+    let mut results = File::create(results)?;
+    let progress = site.progress && io::stderr().is_terminal();
+    for (number, name) in names.iter().enumerate() {
+        if progress {
+            let name = name.to_string_lossy();
+            eprint!("\r\x1b[K[{}/{}] {name}", number + 1, names.len());
+        }
+        let mut child = Command::new(site.program())
+            .args([ATTEMPT, ONE])
+            .arg(file)
+            .arg(number.to_string())
+            .arg(name)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (sender, receiver) = mpsc::channel();
+        if let Some(stdout) = child.stdout.take() {
+            // Who inherited the pipe may keep it open for longer than we want to wait.
+            thread::spawn(move || {
+                let mut line = String::new();
+                let _ = BufReader::new(stdout).read_line(&mut line);
+                let _ = sender.send(line);
+            });
+        }
+        let said = receiver.recv_timeout(PATIENCE).unwrap_or_default();
+        let said = said.trim();
+        let said = if said.is_empty() { "no end" } else { said };
+        writeln!(results, "{} {said}", child.id())?;
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    if progress {
+        eprint!("\r\x1b[K");
+    }
+    Ok(())
+}
+
+fn one(arguments: &[OsString]) -> io::Result<()> {
+    let [file, number, name] = arguments else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let number = number.to_str().and_then(|number| number.parse().ok());
+    set_name(&CString::new(process_name(
+        number.ok_or(io::ErrorKind::InvalidInput)?,
+    ))?)?;
+    let made = find(&name.to_string_lossy())
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+        .and_then(|make| make(&Site::read(Path::new(file))?));
+    println!("{}", end(made));
+    Ok(())
+}
+
+fn find(name: &str) -> Option<Make> {
+    let attempts = kinds::all().map(|attempt| (attempt.name, attempt.make));
+    let work = honest::ALL.iter().map(|work| (work.name, work.make));
+    let mut all = attempts.chain(work);
+    all.find(|(known, _)| *known == name).map(|(_, make)| make)
+}
+
+/// How it ended, in a word: `ok`, an error's name, or what was said.
+fn end(made: io::Result<()>) -> String {
+    match made {
+        Ok(()) => "ok".to_owned(),
+        Err(error) => match error.raw_os_error() {
+            Some(number) => format!("{:?}", Errno::from_raw(number)),
+            None if error.kind() == io::ErrorKind::NotFound => "it is not here".to_owned(),
+            None => error.to_string().replace(['\n', '\r'], " "),
+        },
+    }
+}
+
+/// Makes an attempt as a process that is nobody's child any more, in a session of its own, and waits for how it ended.
+pub(super) fn as_daemon(site: &Site, name: &str) -> io::Result<()> {
+    let me = fs::read_to_string("/proc/self/comm")?;
+    let number = me.trim().strip_prefix("try-").unwrap_or("0");
+    let output = Command::new(site.program())
+        .args([ATTEMPT, DAEMON])
+        .arg(site.open("site.json"))
+        .args([number, name])
+        .stdin(Stdio::piped())
+        .output()?;
+    match String::from_utf8_lossy(&output.stdout).trim() {
+        "ok" => Ok(()),
+        "EACCES" => Err(Errno::EACCES.into()),
+        "EPERM" => Err(Errno::EPERM.into()),
+        other => Err(io::Error::other(other.to_owned())),
+    }
+}
+
+/// Its parent: ends at once. Its output ends when the daemon does.
+fn daemon(arguments: &[OsString]) -> io::Result<()> {
+    nix::unistd::setsid().map(drop).or(Ok::<_, io::Error>(()))?;
+    let program: PathBuf = std::env::current_exe()?;
+    Command::new(program)
+        .args([ATTEMPT, ONE])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .spawn()
+        .map(drop)
+}

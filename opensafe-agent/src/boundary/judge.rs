@@ -1,0 +1,247 @@
+//! What an attempt's end and the record say together.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    TestError,
+    attempt::{Attempt, Expects},
+    honest::{self, Work},
+    inside::{End, process_name},
+    report::{Outcome, Report, Tried, Worked},
+    site::Site,
+};
+use crate::sink::record::read::{Line, read};
+
+pub(super) struct Judge<'a> {
+    pub(super) site: &'a Site,
+    pub(super) given: &'a [PathBuf],
+    pub(super) attempts: &'a [&'static Attempt],
+    /// How each attempt, and then each piece of work, ended outside.
+    pub(super) control: &'a [End],
+    /// The names of those that were tried inside.
+    pub(super) tried: &'a [&'a str],
+    /// How they ended.
+    pub(super) ends: &'a [End],
+}
+
+/// What of the record is needed.
+struct Record {
+    start: Option<Line>,
+    lost: u64,
+    lines: Vec<Line>,
+    /// Who started a process.
+    parents: BTreeMap<u64, u64>,
+}
+
+impl Record {
+    fn read(path: &Path) -> Result<Self, TestError> {
+        let mut record = Self {
+            start: None,
+            lost: 0,
+            lines: Vec::new(),
+            parents: BTreeMap::new(),
+        };
+        for line in read(path)? {
+            let line = line?;
+            if let (Some(process), Some(parent)) = (
+                line.number("process.pid"),
+                line.number("process.parent_pid"),
+            ) {
+                record.parents.insert(process, parent);
+            }
+            match line.event() {
+                "run.start" => record.start = Some(line),
+                "run.end" => {
+                    let number = |key| line.number(key).unwrap_or_default();
+                    let (seen, sent) = (number("opensafe.loss.seen"), number("opensafe.loss.sent"));
+                    record.lost = seen.saturating_sub(sent);
+                }
+                _ if line.text("opensafe.verdict").is_some() => record.lines.push(line),
+                _ => {}
+            }
+        }
+        Ok(record)
+    }
+
+    fn about(&self, field: &str) -> String {
+        let start = self.start.as_ref();
+        let text = start.and_then(|start| start.text(field));
+        text.unwrap_or_default().to_owned()
+    }
+
+    /// Lines about the process that made an attempt, what it started, and its daemon.
+    fn of(&self, number: usize, end: &End) -> impl Iterator<Item = &Line> {
+        let (name, first) = (process_name(number).into_bytes(), end.process);
+        self.lines.iter().filter(move |line| {
+            line.bytes("opensafe.process.comm").as_ref() == Some(&name)
+                || line
+                    .number("process.pid")
+                    .is_some_and(|process| self.descends(process, first))
+        })
+    }
+
+    fn descends(&self, process: u64, from: u64) -> bool {
+        let parents = std::iter::successors(Some(process), |at| self.parents.get(at).copied());
+        // Ids come round again: no line of parents is longer than that.
+        parents.take(64).any(|at| at == from)
+    }
+}
+
+impl Judge<'_> {
+    pub(super) fn report(&self) -> Result<Report, TestError> {
+        let record = Record::read(&self.site.record)?;
+        let attempts = self.attempts.iter().enumerate();
+        let work = honest::ALL.iter().enumerate();
+        Ok(Report {
+            kernel: record.about("os.version"),
+            policy: record.about("opensafe.policy.revision"),
+            given: self
+                .given
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect(),
+            attempts: attempts
+                .map(|(at, attempt)| self.attempt(at, attempt, &record))
+                .collect(),
+            work: work
+                .map(|(at, work)| self.work(at + self.attempts.len(), work, &record))
+                .collect(),
+            lost: record.lost,
+        })
+    }
+
+    /// Its number and its end inside.
+    fn inside(&self, name: &str) -> Option<(usize, &End)> {
+        let number = self.tried.iter().position(|tried| *tried == name)?;
+        Some((number, self.ends.get(number)?))
+    }
+
+    fn outside(&self, at: usize) -> String {
+        let end = self
+            .control
+            .get(at)
+            .map_or("it did not end", |end| end.said.as_str());
+        match end {
+            "it is not here" | "ENOENT" => "what it takes is not here".to_owned(),
+            end => format!("does not work outside either: {end}"),
+        }
+    }
+
+    fn attempt(&self, at: usize, attempt: &Attempt, record: &Record) -> Tried {
+        let mut tried = Tried {
+            name: attempt.name,
+            kind: attempt.kind,
+            shows: attempt.shows,
+            expected: "denied",
+            happened: String::new(),
+            recorded: false,
+            event: None,
+            rule: None,
+            outcome: Outcome::GotThrough,
+        };
+        let Some((number, end)) = self.inside(attempt.name) else {
+            tried.outcome = Outcome::NotTried(self.outside(at));
+            return tried;
+        };
+        end.said.clone_into(&mut tried.happened);
+        let expected = |line: &&Line| self.is_expected(attempt, line);
+        let denial = record.of(number, end).filter(expected).find(is_enforced);
+        let (outcome, line) = if attempt.is_stopped_by(&end.said) {
+            match denial {
+                Some(line) => (Outcome::Stopped, Some(line)),
+                // What there is instead may help whoever asks why.
+                None => (
+                    Outcome::NotRecorded,
+                    record.of(number, end).find(|line| line.is_denial()),
+                ),
+            }
+        } else if end.said != "ok" {
+            (Outcome::Odd, denial)
+        } else {
+            let allowed = record
+                .of(number, end)
+                .filter(expected)
+                .find(|line| !line.is_denial());
+            self.let_pass(attempt, allowed, record)
+        };
+        tried.recorded = denial.is_some();
+        tried.event = line.map(|line| line.event().to_owned());
+        tried.rule = line.and_then(|line| Some(line.text("opensafe.rule.id")?.to_owned()));
+        tried.outcome = outcome;
+        tried
+    }
+
+    /// It worked: because the policy says so?
+    fn let_pass<'l>(
+        &self,
+        attempt: &Attempt,
+        allowed: Option<&'l Line>,
+        record: &Record,
+    ) -> (Outcome, Option<&'l Line>) {
+        if let Some(default) = attempt.by_default
+            && record.about(&format!("opensafe.policy.defaults.{default}")) == "allow"
+        {
+            let why = format!("the policy's default for {default} is allow");
+            return (Outcome::NotTried(why), allowed);
+        }
+        match allowed {
+            // Only what the throwaway rules do not deny can be left open by the policy.
+            Some(line) if attempt.expects != Expects::Place => (Outcome::Allowed, Some(line)),
+            other => (Outcome::GotThrough, other),
+        }
+    }
+
+    fn is_expected(&self, attempt: &Attempt, line: &Line) -> bool {
+        match attempt.expects {
+            Expects::Any => true,
+            Expects::Events(events) => events.contains(&line.event()),
+            Expects::Place => line
+                .bytes("file.path")
+                .is_some_and(|path| self.is_here(&path)),
+        }
+    }
+
+    fn is_here(&self, path: &[u8]) -> bool {
+        use std::os::unix::ffi::OsStrExt as _;
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        path.starts_with(&self.site.root)
+    }
+
+    fn work(&self, at: usize, work: &Work, record: &Record) -> Worked {
+        let mut worked = Worked {
+            name: work.name,
+            shows: work.shows,
+            happened: String::new(),
+            denials: Vec::new(),
+            passed: None,
+        };
+        let Some((number, end)) = self.inside(work.name) else {
+            worked.happened = self.outside(at);
+            return worked;
+        };
+        end.said.clone_into(&mut worked.happened);
+        worked.passed = Some(end.said == "ok");
+        for line in record.of(number, end).filter(|line| line.is_denial()) {
+            let object = line.text("file.path").unwrap_or_default();
+            let rule = line.text("opensafe.rule.id").unwrap_or_default();
+            let denial = format!("{} {object} ({rule})", line.event());
+            if !worked.denials.contains(&denial) {
+                worked.denials.push(denial);
+            }
+        }
+        worked
+    }
+}
+
+/// A denial that the kernel carried out for us.
+fn is_enforced(line: &&Line) -> bool {
+    line.is_denial()
+        && line.is("opensafe.enforced")
+        && line.text("opensafe.denied_by") == Some("opensafe")
+        && line
+            .text("opensafe.rule.id")
+            .is_some_and(|rule| !rule.is_empty())
+}

@@ -1,0 +1,133 @@
+//! Reaching into the kernel. Nothing is changed there: files are opened and not written, a module is none.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    path::Path,
+};
+
+use linux_keyutils::{KeyRing, KeyRingIdentifier};
+use nix::{
+    errno::Errno,
+    kmod::{ModuleInitFlags, finit_module},
+};
+
+use super::super::attempt::{Attempt, Kind::Kernel, Make, command};
+use crate::kernel::knock;
+
+const fn event(
+    name: &'static str,
+    shows: &'static str,
+    events: &'static [&'static str],
+    make: Make,
+) -> Attempt {
+    Attempt::event(Kernel, name, shows, events, make)
+}
+
+pub(super) const ALL: &[Attempt] = &[
+    event(
+        "kernel.module",
+        "loading code (finit_module, of no module)",
+        &["module"],
+        |site| {
+            let file = File::open(site.open("other"))?;
+            match finit_module(&file, c"", ModuleInitFlags::empty()) {
+                // It was read, and is none: what is decided is who may have the kernel read it.
+                Err(Errno::ENOEXEC) => Ok(()),
+                other => Ok(other?),
+            }
+        },
+    ),
+    event("kernel.bpf-map", "a BPF map of its own", &["bpf"], |_| {
+        knock::make_a_map()
+    }),
+    event(
+        "kernel.key",
+        "a key that the kernel keeps",
+        &["keyring"],
+        |_| {
+            let ring = KeyRing::from_special_id(KeyRingIdentifier::Process, true);
+            let added = ring.and_then(|ring| ring.add_key("opensafe-boundary", b"content"));
+            added.map(drop).map_err(|error| error_of_key(&error))
+        },
+    ),
+    event(
+        "kernel.terminal",
+        "typing into a terminal (TIOCSTI)",
+        &["terminal"],
+        |_| {
+            let script = "import fcntl, os, pty, termios\n\
+                          there, here = pty.openpty()\n\
+                          try: fcntl.ioctl(here, termios.TIOCSTI, b'x')\n\
+                          except OSError as e: os._exit(13 if e.errno in (1, 13) else 2)";
+            command("python3", &["-c", script])
+        },
+    )
+    .or_ends(&["status 13"]),
+    event(
+        "kernel.memory",
+        "the machine's memory (/dev/mem)",
+        &["kernel", "file"],
+        |_| opens("/dev/mem"),
+    ),
+    event(
+        "kernel.core",
+        "the kernel's memory (/proc/kcore)",
+        &["kernel", "file"],
+        |_| opens("/proc/kcore"),
+    ),
+    event(
+        "kernel.ports",
+        "I/O ports (/dev/port)",
+        &["kernel", "file"],
+        |_| opens("/dev/port"),
+    ),
+    event(
+        "kernel.trace",
+        "what the kernel traces (tracefs)",
+        &["kernel", "file"],
+        |_| opens("/sys/kernel/tracing/trace"),
+    ),
+    event(
+        "kernel.core-pattern",
+        "what runs when a process crashes",
+        &["file"],
+        |_| opens_for_writing("/proc/sys/kernel/core_pattern"),
+    ),
+    event(
+        "kernel.modprobe",
+        "what runs to load a module",
+        &["file"],
+        |_| opens_for_writing("/proc/sys/kernel/modprobe"),
+    ),
+    event(
+        "kernel.sysrq",
+        "commands to the kernel (SysRq)",
+        &["file"],
+        |_| opens_for_writing("/proc/sysrq-trigger"),
+    ),
+    event(
+        "kernel.messages",
+        "the kernel's messages, written",
+        &["file"],
+        |_| opens_for_writing("/dev/kmsg"),
+    ),
+];
+
+fn opens(path: impl AsRef<Path>) -> io::Result<()> {
+    File::open(path).map(drop)
+}
+
+fn opens_for_writing(path: impl AsRef<Path>) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path).map(drop)
+}
+
+fn error_of_key(error: &linux_keyutils::KeyError) -> io::Error {
+    use linux_keyutils::KeyError;
+    match error {
+        KeyError::AccessDenied => Errno::EACCES.into(),
+        KeyError::OperationNotSupported => Errno::ENOSYS.into(),
+        KeyError::PermissionDenied => Errno::EPERM.into(),
+        other => io::Error::other(format!("{other:?}")),
+    }
+}

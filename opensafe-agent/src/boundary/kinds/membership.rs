@@ -1,0 +1,90 @@
+//! Leaving the sandbox.
+
+use std::{fs, io, path::PathBuf};
+
+use super::{
+    super::{
+        ATTEMPT,
+        attempt::{Attempt, Kind::Membership, Make, command},
+    },
+    names::read,
+};
+use crate::sandbox::cgroup::mount_point;
+
+const fn cgroup(name: &'static str, shows: &'static str, make: Make) -> Attempt {
+    Attempt::event(Membership, name, shows, &["cgroup", "file"], make)
+}
+
+pub(super) const ALL: &[Attempt] = &[
+    cgroup("membership.other-cgroup", "into a cgroup outside", |site| {
+        fs::write(site.cgroup()?.join("cgroup.procs"), "0")
+    }),
+    cgroup("membership.threads", "by its cgroup.threads", |site| {
+        let inside = site.cgroup()?.join("cgroup.threads");
+        fs::OpenOptions::new().write(true).open(inside).map(drop)
+    }),
+    cgroup("membership.root-cgroup", "into the root cgroup", |_| {
+        fs::write(root()?.join("cgroup.procs"), "0")
+    }),
+    cgroup(
+        "membership.new-cgroup",
+        "into a new cgroup outside",
+        |site| {
+            fs::create_dir(site.cgroup()?.join("new"))?;
+            fs::remove_dir(site.cgroup()?.join("new"))
+        },
+    ),
+    cgroup("membership.freeze", "freezing a cgroup outside", |site| {
+        fs::write(site.cgroup()?.join("cgroup.freeze"), "0")
+    }),
+    cgroup(
+        "membership.kill",
+        "killing all in a cgroup outside",
+        |site| fs::write(site.cgroup()?.join("cgroup.kill"), "1"),
+    ),
+    Attempt::any(
+        Membership,
+        "membership.own-cgroup",
+        "a secret, from a cgroup of its own",
+        |site| {
+            let text = fs::read_to_string("/proc/self/cgroup")?;
+            let own = text.lines().find_map(|line| line.strip_prefix("0::/"));
+            let own = root()?.join(own.ok_or(io::ErrorKind::NotFound)?);
+            // Outside, no cgroup that has processes takes others below it but the root.
+            let made = own.join("opensafe-boundary-own");
+            fs::create_dir(&made)?;
+            let moved = fs::write(made.join("cgroup.procs"), "0");
+            let result = moved.and_then(|()| read(site.secret()));
+            let _ = fs::write(own.join("cgroup.procs"), "0");
+            let _ = fs::remove_dir(made);
+            result
+        },
+    ),
+    Attempt::place(
+        Membership,
+        "membership.session",
+        "a secret, from a session of its own",
+        |site| {
+            nix::unistd::setsid()?;
+            read(site.secret())
+        },
+    ),
+    Attempt::place(
+        Membership,
+        "membership.background",
+        "by a process left in the background",
+        |site| {
+            let script = format!(
+                "(setsid '{}' {ATTEMPT}; cat '{}') & wait $!",
+                site.program().display(),
+                site.secret().display()
+            );
+            command("sh", &["-c", &script])
+        },
+    )
+    .or_ends(&["status 1"]),
+];
+
+fn root() -> io::Result<PathBuf> {
+    mount_point().map_err(io::Error::other)
+}

@@ -1,0 +1,141 @@
+//! Loading and attaching programs.
+//!
+//! The verifier takes most of a start, and checks the programs of a privileged loader side by side, so they are
+//! loaded on as many threads as there are processors.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZero,
+    os::fd::AsFd,
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use aya::{
+    Btf, Ebpf, VerifierLogLevel,
+    programs::{CgroupAttachMode, CgroupSockAddr, Iter, Lsm, Program, ProgramError, RawTracePoint},
+};
+
+use super::{
+    State, btf,
+    hooks::{Attach, HOOKS, Hook},
+};
+
+/// How each program fared, by its name.
+pub(super) type States = BTreeMap<&'static str, State>;
+
+/// Loads those of the programs that are `wanted`.
+pub(super) fn load(
+    ebpf: &mut Ebpf,
+    vmlinux: &btf::Btf,
+    btf: &Btf,
+    wanted: impl Fn(&Hook) -> bool,
+) -> States {
+    let mut states = States::new();
+    let mut programs: BTreeMap<String, &mut Program> = ebpf
+        .programs_mut()
+        .map(|(name, program)| (name.to_owned(), program))
+        .collect();
+    let mut waiting = Vec::new();
+    for hook in HOOKS.iter().filter(|hook| wanted(hook)) {
+        if hook.since.is_some() && !vmlinux.has_hook(hook.target) {
+            states.insert(hook.program, State::NotThere);
+        } else if let Some(program) = programs.remove(hook.program) {
+            waiting.push((hook, program));
+        } else {
+            let why = "not in the kernel object".to_owned();
+            states.insert(hook.program, State::Refused(why));
+        }
+    }
+    let threads = thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .min(waiting.len());
+    let waiting = Mutex::new(waiting);
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let loaded = Mutex::new(states);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((hook, program)) = next() {
+                    let state = load_one(program, hook, btf);
+                    let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
+                    loaded.insert(hook.program, state);
+                }
+            });
+        }
+    });
+    loaded.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn load_one(program: &mut Program, hook: &Hook, btf: &Btf) -> State {
+    let loaded = match hook.attach {
+        Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.load(hook.target, btf)),
+        Attach::RawTracepoint => {
+            <&mut RawTracePoint>::try_from(program).and_then(RawTracePoint::load)
+        }
+        Attach::Iterator => {
+            <&mut Iter>::try_from(program).and_then(|iterator| iterator.load(hook.target, btf))
+        }
+        Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(CgroupSockAddr::load),
+    };
+    match loaded {
+        Ok(()) => State::Loaded,
+        Err(error) => State::Refused(describe(&error)),
+    }
+}
+
+// A link of its own adds itself to what others attached there; aya's modes are for kernels without links.
+pub(super) fn attach(ebpf: &mut Ebpf, hook: &Hook, cgroup: &impl AsFd) -> Result<(), String> {
+    let program = ebpf
+        .program_mut(hook.program)
+        .ok_or("not in the kernel object")?;
+    let attached = match hook.attach {
+        Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.attach().map(drop)),
+        Attach::RawTracepoint => <&mut RawTracePoint>::try_from(program)
+            .and_then(|tracepoint| tracepoint.attach(hook.target).map(drop)),
+        Attach::Iterator => <&mut Iter>::try_from(program).and_then(|iter| iter.attach().map(drop)),
+        Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(|hook| {
+            hook.attach(cgroup.as_fd(), CgroupAttachMode::Single)
+                .map(drop)
+        }),
+    };
+    attached.map_err(|error| describe(&error))
+}
+
+/// The kernel's words: the errno, and in a developer's run the verifier's last lines.
+pub(super) fn describe(error: &ProgramError) -> String {
+    match error {
+        ProgramError::LoadError {
+            io_error,
+            verifier_log,
+        } => {
+            let errno = io_error.raw_os_error().map_or_else(
+                || io_error.to_string(),
+                |raw| nix::errno::Errno::from_raw(raw).to_string(),
+            );
+            let log = verifier_log.to_string();
+            let log = log.trim();
+            if log.is_empty() || std::env::var_os(VERIFIER_LOG).is_none() {
+                format!("BPF_PROG_LOAD: {errno}")
+            } else {
+                format!("BPF_PROG_LOAD: {errno}\n{log}")
+            }
+        }
+        other => {
+            // aya's own words leave the errno to the source.
+            let cause = std::error::Error::source(other).map(|source| format!(": {source}"));
+            format!("{other}{}", cause.unwrap_or_default())
+        }
+    }
+}
+
+/// Set it to have the verifier's words in errors.
+const VERIFIER_LOG: &str = "OPENSAFE_VERIFIER_LOG";
+
+pub(super) fn verifier_log_level() -> VerifierLogLevel {
+    if std::env::var_os(VERIFIER_LOG).is_some() {
+        VerifierLogLevel::default()
+    } else {
+        VerifierLogLevel::DISABLE
+    }
+}

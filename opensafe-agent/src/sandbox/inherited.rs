@@ -1,0 +1,268 @@
+//! Descriptors that the command would inherit from whoever started opensafe.
+//!
+//! The kernel asks about a file when it is opened, and about a peer when it is contacted. What was opened or contacted
+//! before the sandbox was armed would be used unasked, so each is asked about here, as if the command did it: what is
+//! denied is closed before the command's first instruction. Standard input, output and error are the caller's choice
+//! and stay.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    os::{fd::RawFd, unix::ffi::OsStringExt as _},
+};
+
+use opensafe_common::{
+    operation::Operation,
+    tables::transport,
+    verdict::{Access, Verdict},
+};
+
+use crate::{
+    enrich::{Action, Enriched, Peer, Process, Ruling},
+    event::{Errno, UnixNano},
+    rules::{Decided, RuleSet, Severity},
+};
+
+/// A descriptor that the policy denies.
+#[derive(Debug)]
+pub(super) struct Denied {
+    descriptor: RawFd,
+    action: Action,
+}
+
+impl Denied {
+    /// Closes it.
+    pub(super) fn close(&self) {
+        // We inherited it and never used it; that it may be gone already is no trouble.
+        let _ = nix::unistd::close(self.descriptor);
+    }
+
+    /// As it goes on record.
+    pub(super) fn on_record(self, process: Process) -> Enriched {
+        Enriched {
+            time: UnixNano::now(),
+            process,
+            action: self.action,
+        }
+    }
+}
+
+/// The descriptors that the command would get and may not have.
+pub(super) fn denied(rules: &RuleSet, enforced: bool) -> Vec<Denied> {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok())
+        .filter(|descriptor| *descriptor > 2)
+        .filter_map(|descriptor| {
+            let action = judged(descriptor, rules, enforced)?;
+            Some(Denied { descriptor, action })
+        })
+        .collect()
+}
+
+/// What is on record about a descriptor, if it is one that is inherited and denied.
+fn judged(descriptor: RawFd, rules: &RuleSet, enforced: bool) -> Option<Action> {
+    let flags = flags(descriptor)?;
+    // include/uapi/asm-generic/fcntl.h: O_CLOEXEC, O_PATH
+    if flags & (0o2_000_000 | 0o10_000_000) != 0 {
+        return None;
+    }
+    let link = fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
+    let name = link.into_os_string().into_vec();
+    let requested = format!("descriptor {descriptor}").into_bytes();
+    if name.starts_with(b"/")
+        && let Some((operation, how)) = beyond_the_file(descriptor, flags & 3 != 0)
+        && let decided = rules.decide_operation(operation)
+        && decided.verdict == Verdict::Deny
+    {
+        return Some(Action::Operation {
+            ruling: ruling(&decided, rules, operation.name(), enforced),
+            operation,
+            how: how.to_owned(),
+            target: None,
+            path: Some(name),
+        });
+    }
+    if name.starts_with(b"/") {
+        let path = name.strip_suffix(b" (deleted)").unwrap_or(&name);
+        let access = match flags & 3 {
+            0 => Access::READ,
+            1 => Access::WRITE,
+            _ => Access::READ.union(Access::WRITE),
+        };
+        let decided = rules.decide_path(path, access);
+        return (decided.verdict == Verdict::Deny).then(|| Action::File {
+            ruling: ruling(&decided, rules, "file", enforced),
+            path: path.to_vec(),
+            requested,
+            access,
+            received: true,
+        });
+    }
+    if name == b"anon_inode:[io_uring]" {
+        // Whoever made it is who opens and contacts by it.
+        return Some(Action::File {
+            ruling: Ruling {
+                verdict: Verdict::Deny,
+                enforced,
+                errno: Errno::default(),
+                rule: None,
+                severity: Severity::High,
+                reason: "what is done by an io_uring from outside is done outside".to_owned(),
+            },
+            path: name,
+            requested,
+            access: Access::READ.union(Access::WRITE),
+            received: true,
+        });
+    }
+    let inode = name.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
+    let inode: u64 = std::str::from_utf8(inode).ok()?.parse().ok()?;
+    let Some((number, transport, peer)) = peer_of(inode) else {
+        return of_no_known_peer(inode, rules, enforced);
+    };
+    let address = match peer.ip() {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    let decided = rules.decide_peer(address, number, peer.port());
+    (decided.verdict == Verdict::Deny).then(|| Action::Connect {
+        ruling: ruling(&decided, rules, "connect", enforced),
+        peer: Peer::Ip(address.to_canonical(), peer.port()),
+        transport: transport.to_owned(),
+        by_send: false,
+    })
+}
+
+/// What using an open file may mean beyond the file; the kernel programs ask the same of one that is opened.
+fn beyond_the_file(descriptor: RawFd, writes: bool) -> Option<(Operation, &'static str)> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let path = format!("/proc/self/fd/{descriptor}");
+    if fs::metadata(&path).ok()?.file_type().is_block_device() {
+        return Some((Operation::Device, "open"));
+    }
+    let kind = nix::sys::statfs::statfs(path.as_str())
+        .ok()?
+        .filesystem_type();
+    let cgroups = [
+        nix::sys::statfs::CGROUP2_SUPER_MAGIC,
+        nix::sys::statfs::CGROUP_SUPER_MAGIC,
+    ];
+    (writes && cgroups.contains(&kind)).then_some((Operation::Cgroup, "control file"))
+}
+
+/// A socket whose peer, if it has one, is not known: those of families of which no rule tells the peers apart.
+fn of_no_known_peer(inode: u64, rules: &RuleSet, enforced: bool) -> Option<Action> {
+    let listed = |table: &str| {
+        let column = if table == "unix" { 6 } else { 9 };
+        fs::read_to_string(format!("/proc/net/{table}")).is_ok_and(|text| {
+            text.lines().any(|line| {
+                let inodes = line.split_whitespace().nth(column);
+                inodes.and_then(|text| text.parse().ok()) == Some(inode)
+            })
+        })
+    };
+    let known = ["unix", "netlink", "tcp", "tcp6", "udp", "udp6"];
+    if known.into_iter().any(listed) {
+        return None;
+    }
+    // include/linux/socket.h, net.h: AF_PACKET, SOCK_RAW, which stand for all of them.
+    let decided = rules.decide_socket(17, 3);
+    (decided.verdict == Verdict::Deny).then(|| Action::Socket {
+        ruling: ruling(&decided, rules, "connect", enforced),
+        family: "inherited".to_owned(),
+        socket_type: "unknown".to_owned(),
+        protocol: 0,
+    })
+}
+
+/// The flags that it was opened with.
+fn flags(descriptor: RawFd) -> Option<u32> {
+    let information = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+    let line = information
+        .lines()
+        .find_map(|line| line.strip_prefix("flags:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}
+
+/// Whom a socket is connected to, by its inode.
+fn peer_of(inode: u64) -> Option<(u16, &'static str, SocketAddr)> {
+    let stream = [procfs::net::tcp(), procfs::net::tcp6()];
+    let datagram = [procfs::net::udp(), procfs::net::udp6()];
+    let stream = stream.into_iter().flatten().flatten();
+    let streams = stream.map(|entry| (entry.inode, transport::TCP, "tcp", entry.remote_address));
+    let datagram = datagram.into_iter().flatten().flatten();
+    let datagrams =
+        datagram.map(|entry| (entry.inode, transport::UDP, "udp", entry.remote_address));
+    let unspecified = |address: &SocketAddr| match address.ip() {
+        IpAddr::V4(address) => address.is_unspecified(),
+        IpAddr::V6(address) => address == Ipv6Addr::UNSPECIFIED,
+    };
+    streams
+        .chain(datagrams)
+        .find(|(of, _, _, remote)| *of == inode && !unspecified(remote))
+        .map(|(_, number, name, remote)| (number, name, remote))
+}
+
+fn ruling(decided: &Decided<'_>, rules: &RuleSet, operation: &str, enforced: bool) -> Ruling {
+    let reason = match decided.rule {
+        Some(rule) => rule.reason.clone(),
+        None => format!(
+            "no rule of {} allows it, and the default for {operation} is deny",
+            rules.revision
+        ),
+    };
+    Ruling {
+        verdict: decided.verdict,
+        enforced,
+        errno: Errno::default(),
+        rule: decided.rule.map(|rule| rule.id.clone()),
+        severity: decided
+            .rule
+            .map_or_else(Severity::default, |rule| rule.severity),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::fd::AsRawFd as _};
+
+    use super::*;
+    use crate::rules::Defaults;
+
+    fn rules() -> RuleSet {
+        RuleSet {
+            defaults: Defaults::default(),
+            rules: Vec::new(),
+            revision: "test@0".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_closed_on_exec_is_not_inherited() {
+        let file = File::open("/etc/passwd").unwrap();
+        assert!(judged(file.as_raw_fd(), &rules(), true).is_none());
+    }
+
+    #[test]
+    fn an_inherited_file_is_judged_as_if_it_were_opened() {
+        let file = File::open("/etc/passwd").unwrap();
+        let inherited = nix::unistd::dup(&file).unwrap(); // without O_CLOEXEC
+        let action = judged(inherited.as_raw_fd(), &rules(), true);
+        let Some(Action::File { path, access, .. }) = action else {
+            panic!("{action:?}");
+        };
+        assert_eq!(path, b"/etc/passwd");
+        assert_eq!(access, Access::READ);
+    }
+
+    #[test]
+    fn a_pipe_is_nobodys_file() {
+        let (end, _other) = nix::unistd::pipe().unwrap();
+        assert!(judged(end.as_raw_fd(), &rules(), true).is_none());
+    }
+}

@@ -1,0 +1,415 @@
+//! What a sandbox may do beyond files and peers: to processes outside, to mounts, to the kernel.
+
+use aya_ebpf::programs::LsmContext;
+use opensafe_common::{
+    operation::{How, Operation},
+    tables::Sandbox,
+};
+
+use crate::{
+    actor::{Actor, is_in},
+    gate::{PathRequest, change, operation},
+    kernel::{Dentry, Inode, Mount, Path, Superblock, Task, argument},
+    known::{Known, process},
+    maps::{SANDBOXES, constant},
+    path,
+};
+use opensafe_common::verdict::Access;
+
+/// `sb_mount(device, path, type, flags, data)`: mount(2), also for binds, moves and remounts.
+#[inline(always)]
+pub fn mount(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // include/uapi/linux/mount.h: MS_UNBINDABLE, MS_PRIVATE, MS_SLAVE, MS_SHARED. They say how mounts spread
+    // from here on, and are how a namespace is cut off from the one that it was copied from.
+    const SPREADING: u64 = 1 << 17 | 1 << 18 | 1 << 19 | 1 << 20;
+    // MS_REMOUNT, MS_BIND: looked at before the others (`path_mount` of fs/namespace.c).
+    const BEFORE: u64 = 1 << 5 | 1 << 12;
+    let place = Path(argument(ctx, 1));
+    let flags = argument(ctx, 3);
+    if flags & SPREADING != 0 && flags & BEFORE == 0 && !shares_mounts(actor) {
+        return 0;
+    }
+    at_mount(actor, How::Mount, place.mount(), place.dentry())
+}
+
+/// `move_mount(from, to)`: move_mount(2), also of what `open_tree` and `fsmount` made.
+#[inline(always)]
+pub fn move_mount(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let to = Path(argument(ctx, 1));
+    at_mount(actor, How::MoveMount, to.mount(), to.dentry())
+}
+
+/// `sb_umount(mount, flags)`.
+#[inline(always)]
+pub fn unmount(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let mount = Mount(argument(ctx, 0));
+    // What goes here goes wherever the mount around it has peers.
+    at_mount(actor, How::Unmount, mount.around(), mount.root())
+}
+
+/// `sb_remount(superblock, options)`: other options for a superblock, by mount(2) or fsconfig(2), hold for
+/// everyone who uses it. Not asked about one of the sandbox's own, which the policy's tables do not know.
+#[inline(always)]
+pub fn remount(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let root = Superblock(argument(ctx, 0)).root().unwrap_or(Dentry(0));
+    if !shares_mounts(actor) && !path::knows(actor.policy_index, root) {
+        return 0;
+    }
+    operation(actor, Operation::Mount, How::Remount, 0, 0, root.0)
+}
+
+/// `sb_pivotroot(old, new)`.
+#[inline(always)]
+pub fn pivot_root(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let place = Path(argument(ctx, 1));
+    at_mount(actor, How::PivotRoot, place.mount(), place.dentry())
+}
+
+/// `sb_kern_mount(superblock)`: a new superblock, by mount(2) or fsmount(2). An overlay would have the
+/// kernel open what lies below it in the mounter's name ([`super::file::open`] lets that pass), so a sandbox
+/// may not make one where anything is denied to it: it has no name in the view, and gets the verdict for
+/// that.
+#[inline(always)]
+pub fn new_superblock(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // linux/magic.h
+    const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
+    let superblock = Superblock(argument(ctx, 0));
+    if superblock.magic() != Some(OVERLAYFS_SUPER_MAGIC) {
+        return 0;
+    }
+    change(actor, superblock.root().unwrap_or(Dentry(0)), Access::FILE)
+}
+
+/// `ptrace_access_check(task, mode)`: attaching to a process, reading or writing its memory, taking its
+/// descriptors, and what /proc tells only to who could do so.
+#[inline(always)]
+pub fn ptrace(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // include/linux/ptrace.h: PTRACE_MODE_NOAUDIT, of whoever asks only in order to show less.
+    const NO_AUDIT: u32 = 0x4;
+    let mode = argument(ctx, 1) as u32;
+    if mode & NO_AUDIT != 0 {
+        return 0;
+    }
+    to_task(actor, Operation::Ptrace, How::Ptrace, mode, ctx)
+}
+
+/// `task_kill(task, info, signal, credentials)`: a signal to a process; the kernel's own do not pass here.
+#[inline(always)]
+pub fn signal(actor: &Actor, ctx: &LsmContext) -> i32 {
+    to_task(
+        actor,
+        Operation::Signal,
+        How::Signal,
+        argument(ctx, 2) as u32,
+        ctx,
+    )
+}
+
+/// `file_send_sigiotask(task, owner, signal)`: a signal that a descriptor sends to its owner (`F_SETOWN`).
+#[inline(always)]
+pub fn signal_by_file(actor: &Actor, ctx: &LsmContext) -> i32 {
+    to_task(
+        actor,
+        Operation::Signal,
+        How::SignalByFile,
+        argument(ctx, 2) as u32,
+        ctx,
+    )
+}
+
+/// `task_setrlimit(task, resource, limit)`: prlimit(2).
+#[inline(always)]
+pub fn limit(actor: &Actor, ctx: &LsmContext) -> i32 {
+    to_task(
+        actor,
+        Operation::Signal,
+        How::Limit,
+        argument(ctx, 1) as u32,
+        ctx,
+    )
+}
+
+/// `task_setnice`, `task_setscheduler`, `task_setioprio`, `task_movememory`: the first argument is the task.
+#[inline(always)]
+pub fn schedule(actor: &Actor, ctx: &LsmContext) -> i32 {
+    to_task(actor, Operation::Signal, How::Scheduling, 0, ctx)
+}
+
+/// `userns_create(credentials)`.
+#[inline(always)]
+pub fn user_namespace(actor: &Actor, _ctx: &LsmContext) -> i32 {
+    plain(actor, Operation::Namespace, How::UserNamespace, 0)
+}
+
+/// `bpf(command, attributes, size)`.
+#[inline(always)]
+pub fn bpf(actor: &Actor, ctx: &LsmContext) -> i32 {
+    plain(actor, Operation::Bpf, How::Bpf, argument(ctx, 0) as u32)
+}
+
+/// `perf_event_open`.
+#[inline(always)]
+pub fn perf_event(actor: &Actor, _ctx: &LsmContext) -> i32 {
+    plain(actor, Operation::Bpf, How::PerfEvent, 0)
+}
+
+/// `kernel_read_file(file, id, contents)`: modules, firmware, kexec images.
+#[inline(always)]
+pub fn kernel_read_file(actor: &Actor, ctx: &LsmContext) -> i32 {
+    plain(
+        actor,
+        Operation::Module,
+        How::KernelReadFile,
+        argument(ctx, 1) as u32,
+    )
+}
+
+/// `kernel_load_data(id, contents)`: as above, out of memory.
+#[inline(always)]
+pub fn kernel_load_data(actor: &Actor, ctx: &LsmContext) -> i32 {
+    plain(
+        actor,
+        Operation::Module,
+        How::KernelLoadData,
+        argument(ctx, 0) as u32,
+    )
+}
+
+/// `key_alloc(key, credentials, flags)`.
+#[inline(always)]
+pub fn make_key(actor: &Actor, _ctx: &LsmContext) -> i32 {
+    plain(actor, Operation::Keyring, How::KeyMake, 0)
+}
+
+/// `key_permission(key, credentials, permission)`.
+#[inline(always)]
+pub fn use_key(actor: &Actor, ctx: &LsmContext) -> i32 {
+    plain(
+        actor,
+        Operation::Keyring,
+        How::KeyUse,
+        argument(ctx, 2) as u32,
+    )
+}
+
+/// `locked_down(reason)`: what kernel lockdown would refuse to everyone.
+#[inline(always)]
+pub fn locked_down(actor: &Actor, ctx: &LsmContext) -> i32 {
+    plain(
+        actor,
+        Operation::Kernel,
+        How::LockedDown,
+        argument(ctx, 0) as u32,
+    )
+}
+
+/// `settime(time, zone)`: the clock by which files are told from later ones is everyone's.
+#[inline(always)]
+pub fn clock(actor: &Actor, _ctx: &LsmContext) -> i32 {
+    plain(actor, Operation::Kernel, How::Clock, 0)
+}
+
+/// An ioctl on a character device: those that make a terminal take input which nobody typed.
+#[inline(always)]
+pub fn terminal(actor: &Actor, command: u32) -> i32 {
+    // include/uapi/asm-generic/ioctls.h; TIOCLINUX pastes the console's selection.
+    const TIOCSTI: u32 = 0x5412;
+    const TIOCLINUX: u32 = 0x541c;
+    const TIOCCONS: u32 = 0x541d;
+    match command {
+        TIOCSTI | TIOCLINUX | TIOCCONS => {
+            plain(actor, Operation::Terminal, How::TerminalIoctl, command)
+        }
+        _ => 0,
+    }
+}
+
+/// What opening a file may mean beyond the file: a disk's blocks, from under every rule on the files in it; a
+/// cgroup's control file.
+#[inline(always)]
+pub fn open(actor: &Actor, known: Known, request: &PathRequest) -> i32 {
+    let mode: u16 = known
+        .follow(constant!(OFFSETS.dentry_inode))
+        .get(constant!(OFFSETS.inode_mode));
+    if mode & S_IFMT == S_IFBLK {
+        return at_device(actor, How::OpenDevice, request.dentry);
+    }
+    let writes = request.access.contains(Access::WRITE);
+    let magic: u64 = known
+        .follow(constant!(OFFSETS.dentry_sb))
+        .get(constant!(OFFSETS.sb_magic));
+    match magic {
+        CGROUP1 | CGROUP2 if writes => cgroup_of_others(actor, request.dentry),
+        PROC if writes || is_private(request.dentry, mode) => {
+            process_of_others(actor, request.dentry)
+        }
+        _ => 0,
+    }
+}
+
+/// As [`open`], of a file that is open already.
+#[inline(always)]
+pub fn receive(actor: &Actor, dentry: Dentry, access: Access) -> i32 {
+    let inode = dentry.inode().and_then(Inode::mode).unwrap_or(0);
+    if inode & S_IFMT == S_IFBLK {
+        return at_device(actor, How::OpenDevice, dentry);
+    }
+    let writes = access.contains(Access::WRITE);
+    match dentry.superblock().and_then(Superblock::magic) {
+        Some(CGROUP1 | CGROUP2) if writes => cgroup_of_others(actor, dentry),
+        Some(PROC) if writes || is_private(dentry, inode) => process_of_others(actor, dentry),
+        _ => 0,
+    }
+}
+
+/// Whether a file of /proc tells what only who could trace the process may know: those that nobody but its
+/// owner can read, and what is mapped where. The kernel asks about tracing too, but from 7.x on not only: who may
+/// look into every process (CAP_PERFMON) is told all the same (`may_access_mm` of kernel/fork.c).
+#[inline(always)]
+fn is_private(dentry: Dentry, mode: u16) -> bool {
+    if mode & 0o044 == 0 {
+        return true;
+    }
+    let name = dentry.name().unwrap_or(0);
+    let start: u32 = crate::kernel::read(name).unwrap_or(0);
+    // maps, smaps and smaps_rollup, numa_maps, map_files
+    [*b"maps", *b"smap", *b"numa", *b"map_"]
+        .iter()
+        .any(|known| u32::from_ne_bytes(*known) == start)
+}
+
+/// What /proc has of a process, for one that could trace it: its memory, its patience with the kernel.
+#[inline(always)]
+fn process_of_others(actor: &Actor, dentry: Dentry) -> i32 {
+    let Some(task) = dentry.inode().and_then(Inode::process) else {
+        return 0; // of no process: for rules to decide
+    };
+    let target = task.process();
+    if target == Some(process()) || is_in(task, actor.sandbox) {
+        return 0;
+    }
+    operation(
+        actor,
+        Operation::Ptrace,
+        How::ProcessFile,
+        0,
+        target.unwrap_or(0),
+        dentry.0,
+    )
+}
+
+/// Making a device node: one more name for a disk or for memory. A character device 0:0 is a whiteout, which
+/// opens nothing.
+#[inline(always)]
+pub fn make_device(actor: &Actor, dentry: Dentry, mode: u16, device: u32) -> i32 {
+    match mode & S_IFMT {
+        S_IFBLK => at_device(actor, How::MakeDevice, dentry),
+        S_IFCHR if device != 0 => at_device(actor, How::MakeDevice, dentry),
+        _ => 0,
+    }
+}
+
+#[inline(always)]
+fn at_device(actor: &Actor, how: How, dentry: Dentry) -> i32 {
+    operation(actor, Operation::Device, how, 0, 0, dentry.0)
+}
+
+// include/uapi/linux/stat.h
+const S_IFMT: u16 = 0o170_000;
+const S_IFCHR: u16 = 0o020_000;
+const S_IFBLK: u16 = 0o060_000;
+
+/// A change at `dentry` if it is a cgroup's control file, or a cgroup in another: refused unless the cgroup
+/// is the sandbox's. By such files processes are frozen, killed, and moved.
+#[inline(always)]
+pub fn cgroup_of_others(actor: &Actor, dentry: Dentry) -> i32 {
+    let magic = dentry.superblock().and_then(Superblock::magic).unwrap_or(0);
+    if !is_of_cgroups(magic) {
+        return 0;
+    }
+    // The directory's inode number is the cgroup's id.
+    let directory = dentry
+        .parent()
+        .and_then(Dentry::inode)
+        .and_then(Inode::number);
+    if magic == CGROUP2
+        && let Some(cgroup) = directory
+        && let Some(sandbox) = crate::actor::armed(cgroup)
+        && sandbox.0 == actor.sandbox
+    {
+        return 0;
+    }
+    operation(
+        actor,
+        Operation::Cgroup,
+        How::CgroupFile,
+        directory.unwrap_or(0) as u32,
+        0,
+        dentry.0,
+    )
+}
+
+// linux/magic.h: CGROUP2_SUPER_MAGIC, CGROUP_SUPER_MAGIC.
+const CGROUP2: u64 = 0x6367_7270;
+const CGROUP1: u64 = 0x0027_e0eb;
+
+/// `PROC_SUPER_MAGIC`
+const PROC: u64 = 0x9fa0;
+
+/// Whether a superblock of that type holds cgroups.
+#[inline(always)]
+pub fn is_of_cgroups(magic: u64) -> bool {
+    magic == CGROUP2 || magic == CGROUP1
+}
+
+/// Mounting or unmounting at a place: refused where processes outside would see it, because the namespace is
+/// theirs too or what is mounted spreads to them.
+#[inline(always)]
+fn at_mount(actor: &Actor, how: How, mount: Option<Mount>, dentry: Option<Dentry>) -> i32 {
+    // include/linux/mount.h
+    const MNT_SHARED: u32 = 0x1000;
+    let spreads = match mount.and_then(Mount::flags) {
+        Some(flags) => flags & MNT_SHARED != 0,
+        None => true,
+    };
+    if !spreads && !shares_mounts(actor) {
+        return 0;
+    }
+    let place = dentry.unwrap_or(Dentry(0));
+    operation(actor, Operation::Mount, how, 0, 0, place.0)
+}
+
+/// Whether the running task is in the mount namespace that its sandbox was started in.
+#[inline(always)]
+fn shares_mounts(actor: &Actor) -> bool {
+    let Some(Sandbox {
+        mount_namespace, ..
+    }) = SANDBOXES.get(actor.sandbox)
+    else {
+        return true;
+    };
+    let own = Task::current()
+        .namespaces()
+        .and_then(|namespaces| namespaces.mounts())
+        .and_then(|namespace| namespace.number());
+    match own {
+        Some(number) => number == *mount_namespace || *mount_namespace == 0,
+        None => true,
+    }
+}
+
+/// Something done to the task that is the hook's first argument: refused if it is outside.
+#[inline(always)]
+fn to_task(actor: &Actor, what: Operation, how: How, number: u32, ctx: &LsmContext) -> i32 {
+    let task = Task(argument(ctx, 0));
+    let target = task.process();
+    if target == Some(process()) || is_in(task, actor.sandbox) {
+        return 0;
+    }
+    operation(actor, what, how, number, target.unwrap_or(0), 0)
+}
+
+#[inline(always)]
+fn plain(actor: &Actor, what: Operation, how: How, number: u32) -> i32 {
+    operation(actor, what, how, number, 0, 0)
+}

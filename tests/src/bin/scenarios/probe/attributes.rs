@@ -1,0 +1,82 @@
+//! Attempts to change what a file says about itself, without opening it for writing.
+
+use std::{
+    ffi::OsString,
+    fs::{File, OpenOptions, Permissions},
+    io,
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    },
+    path::Path,
+};
+
+use nix::{
+    fcntl::AT_FDCWD,
+    libc,
+    sys::{
+        stat::{UtimensatFlags, futimens, utimensat},
+        time::TimeSpec,
+    },
+    unistd::{Gid, Uid, chown, fchown},
+};
+use rustix::fs::{IFlags, XattrFlags, ioctl_setflags, removexattr, setxattr};
+
+use super::{Verb, argument};
+
+/// VFS_CAP_REVISION_2 with CAP_NET_RAW permitted and effective (include/uapi/linux/capability.h).
+const CAPABILITY: [u8; 20] = [
+    1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+];
+
+/// Verbs on attributes; the argument is the path.
+pub(super) const VERBS: &[(&str, Verb)] = &[
+    ("chmod-by-descriptor", |a| {
+        File::open(argument(a, 0)?)?.set_permissions(Permissions::from_mode(0o604))
+    }),
+    // By the number of a descriptor that nothing was asked for.
+    ("chmod-by-number", |a| {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH)
+            .open(argument(a, 0)?)?;
+        let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+        std::fs::set_permissions(name, Permissions::from_mode(0o604))
+    }),
+    ("set-user-id", |a| {
+        std::fs::set_permissions(argument(a, 0)?, Permissions::from_mode(0o4755))
+    }),
+    ("chown", |a| {
+        let (user, group) = (Uid::from_raw(1000), Gid::from_raw(1000));
+        Ok(chown(path(a)?, Some(user), Some(group))?)
+    }),
+    ("chown-by-descriptor", |a| {
+        let (user, group) = (Uid::from_raw(1000), Gid::from_raw(1000));
+        Ok(fchown(File::open(path(a)?)?, Some(user), Some(group))?)
+    }),
+    ("times", |a| {
+        let then = TimeSpec::new(1, 0);
+        let flags = UtimensatFlags::FollowSymlink;
+        Ok(utimensat(AT_FDCWD, path(a)?, &then, &then, flags)?)
+    }),
+    ("times-by-descriptor", |a| {
+        let then = TimeSpec::new(1, 0);
+        Ok(futimens(File::open(path(a)?)?, &then, &then)?)
+    }),
+    ("xattr", |a| {
+        Ok(setxattr(path(a)?, "user.mark", b"x", XattrFlags::empty())?)
+    }),
+    // One that is there.
+    ("remove-xattr", |a| Ok(removexattr(path(a)?, "user.old")?)),
+    ("capability", |a| {
+        let name = "security.capability";
+        Ok(setxattr(path(a)?, name, &CAPABILITY, XattrFlags::empty())?)
+    }),
+    ("flags", |a| {
+        Ok(ioctl_setflags(File::open(path(a)?)?, IFlags::NODUMP)?)
+    }),
+];
+
+fn path(arguments: &[OsString]) -> io::Result<&Path> {
+    argument(arguments, 0).map(Path::new)
+}

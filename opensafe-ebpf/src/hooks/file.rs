@@ -8,7 +8,6 @@ use opensafe_common::{
 
 use crate::{
     actor::Actor,
-    decide::REFUSED,
     gate::{By, PathRequest, change, known_path, path, withdraw},
     hooks::{guard, net},
     kernel::{Dentry, File, Inode, Path, Socket, argument},
@@ -79,24 +78,6 @@ pub fn receive(actor: &Actor, ctx: &LsmContext) -> i32 {
     {
         return net::receive(actor, Socket(socket));
     }
-    match received_file(file.0, actor.pack(), actor.cgroup) {
-        0 => 0,
-        _ => REFUSED,
-    }
-}
-
-/// [`receive`] of anything but a socket, as a function of its own for its stack's sake; 1 if it is refused.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn received_file(file: u64, actor: u64, cgroup: u64) -> u64 {
-    match Actor::unpack(actor, cgroup) {
-        Some(actor) => u64::from(receive_file(&actor, File(file)) != 0),
-        None => 0,
-    }
-}
-
-#[inline(always)]
-fn receive_file(actor: &Actor, file: File) -> i32 {
     // include/linux/fs.h: what O_PATH gives can do nothing but name a file.
     const FMODE_PATH: u32 = 0x4000;
     let (Some(dentry), Some(mode), Some(flags)) = (file.dentry(), file.mode(), file.flags()) else {

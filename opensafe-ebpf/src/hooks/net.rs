@@ -301,7 +301,7 @@ extern "C" fn received_unix(socket: u64, actor: u64, cgroup: u64) -> u64 {
     let peer = Socket(socket).sock().and_then(|sock| sock.unix_peer());
     match (Actor::unpack(actor, cgroup), peer) {
         (Some(actor), Some(peer)) if peer.0 != 0 => {
-            u64::from(to_unix(&actor, peer, ConnectBody::SEND) != 0)
+            u64::from(to_unix(&actor, peer, ConnectBody::CONNECT) != 0)
         }
         _ => 0,
     }

@@ -92,6 +92,10 @@ pub(crate) struct TestArgs {
     /// times
     #[arg(long, value_name = "STAGE")]
     pub(crate) only: Vec<String>,
+    /// Run every scenario on every kernel, the whole list of escapes too (an hour more); else that list is tried on
+    /// one kernel, and on the others what `opensafe boundary test` tries
+    #[arg(long)]
+    pub(crate) whole: bool,
 }
 
 #[derive(Args)]

@@ -400,7 +400,7 @@ fn scenarios(ground: &Ground<'_>) -> Result<Tally> {
         [] => vm::kernels().collect(),
         chosen => chosen.iter().map(String::as_str).collect(),
     };
-    // What depends on no kernel is tried on one.
+    // Everything is tried on one kernel; on the others that to which a kernel may make a difference.
     let whole = kernels
         .iter()
         .position(|kernel| *kernel == crate::demo::KERNEL)
@@ -411,16 +411,21 @@ fn scenarios(ground: &Ground<'_>) -> Result<Tally> {
         .map(|(at, kernel)| {
             let all = ["/share/bin/opensafe-scenarios"];
             let of_kernel = ["/share/bin/opensafe-scenarios", "--of-kernel"];
-            let command: &[&str] = if at == whole { &all } else { &of_kernel };
+            let command: &[&str] = if at == whole || ground.args.whole {
+                &all
+            } else {
+                &of_kernel
+            };
             Guest {
                 timeout: SCENARIOS_TAKE,
                 ..Guest::new(kernel, &ground.built, command)
             }
         })
         .collect();
-    if let [_, _, ..] = kernels[..] {
+    if kernels.len() > 1 && !ground.args.whole {
         say(format_args!(
-            "what is about processes, terminals and words, whatever the kernel, is tried on {} alone",
+            "every scenario is tried on {}, on the others those to which a kernel may make a difference; --whole: every one \
+             on each",
             kernels[whole]
         ));
     }

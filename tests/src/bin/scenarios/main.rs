@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! scenarios [PART OF A NAME]...   those scenarios, or all: a line each, and the counts
-//! scenarios --of-kernel           those whose outcome depends on the kernel
+//! scenarios --of-kernel           those to which a kernel may make a difference
 //! scenarios list                  their names
 //! scenarios probe ...             what the scenarios run inside sandboxes; see `probe`
 //! ```

@@ -14,8 +14,8 @@ use crate::{
     kernel::Dentry,
     known::parent_process,
     maps::{EVENTS, SCRATCH, constant, count},
-    path::{Walked, walk},
     scratch::{Claim, PATH_END, RECORD_BYTES, Sources},
+    walk::{Walked, walk},
 };
 
 /// Flags of bpf_ringbuf_output: the reader polls, so it is woken only for what cannot wait.

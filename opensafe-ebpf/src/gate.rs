@@ -33,6 +33,20 @@ pub struct PathRequest {
     pub by: By,
 }
 
+impl PathRequest {
+    /// Doing `access` to the file at `dentry`, by the whole policy.
+    #[inline(always)]
+    pub const fn change(dentry: Dentry, access: Access) -> Self {
+        Self {
+            dentry,
+            access,
+            kind: Kind::File,
+            flags: 0,
+            by: By::Policy,
+        }
+    }
+}
+
 /// Runs a hook: lets everyone outside pass, asks `hook` for those inside.
 #[inline(always)]
 pub fn gate(hook: impl FnOnce(&Actor) -> i32) -> i32 {
@@ -124,11 +138,8 @@ pub fn ask(actor: &Actor, request: &PathRequest) -> Answer {
 #[inline(always)]
 pub fn withdraw(actor: &Actor) {
     let request = PathRequest {
-        dentry: Dentry(0),
-        access: Access::CREATE,
         kind: Kind::NotCreated,
-        flags: 0,
-        by: By::Policy,
+        ..PathRequest::change(Dentry(0), Access::CREATE)
     };
     let allowed = Decision {
         verdict: Verdict::Allow,
@@ -181,42 +192,21 @@ pub fn not_laxer(actor: &Actor, old: Dentry, new: Dentry) -> i32 {
     if gained.is_empty() {
         return 0;
     }
-    path(
-        actor,
-        &PathRequest {
-            dentry: old,
-            access: gained,
-            kind: Kind::File,
-            flags: 0,
-            by: By::Policy,
-        },
-    )
+    change(actor, old, gained)
 }
 
 /// Decides a change to what is at `dentry`.
 #[inline(always)]
 pub fn change(actor: &Actor, dentry: Dentry, access: Access) -> i32 {
-    path(
-        actor,
-        &PathRequest {
-            dentry,
-            access,
-            kind: Kind::File,
-            flags: 0,
-            by: By::Policy,
-        },
-    )
+    path(actor, &PathRequest::change(dentry, access))
 }
 
 /// Refuses what rules on other paths than `dentry` forbid, and puts it on record there.
 #[inline(always)]
 pub fn refuse(actor: &Actor, dentry: Dentry, access: Access, flags: u8) -> i32 {
     let request = PathRequest {
-        dentry,
-        access,
-        kind: Kind::File,
         flags,
-        by: By::Policy,
+        ..PathRequest::change(dentry, access)
     };
     let decision = Decision {
         verdict: Verdict::Deny,

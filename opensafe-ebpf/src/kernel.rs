@@ -179,6 +179,22 @@ pub fn read<T: Copy>(address: u64) -> Option<T> {
     unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
 }
 
+// Kinds of files in an inode's mode (include/uapi/linux/stat.h).
+/// The bits that say which kind.
+pub const S_IFMT: u16 = 0o170_000;
+/// A socket.
+pub const S_IFSOCK: u16 = 0o140_000;
+/// A symbolic link.
+pub const S_IFLNK: u16 = 0o120_000;
+/// A regular file.
+pub const S_IFREG: u16 = 0o100_000;
+/// A block device.
+pub const S_IFBLK: u16 = 0o060_000;
+/// A directory.
+pub const S_IFDIR: u16 = 0o040_000;
+/// A character device.
+pub const S_IFCHR: u16 = 0o020_000;
+
 #[repr(C)]
 /// The first bytes of a `struct dentry`, copied at once: where it hangs and how it is called.
 pub struct DentryHead {
@@ -224,6 +240,12 @@ impl DentryHead {
 }
 
 impl Dentry {
+    /// `i_mode` of what is there; 0 if nothing is.
+    #[inline(always)]
+    pub fn mode(self) -> u16 {
+        self.inode().and_then(Inode::mode).unwrap_or(0)
+    }
+
     /// Copies its head.
     #[inline(always)]
     pub fn head(self) -> Option<DentryHead> {

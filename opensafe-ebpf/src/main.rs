@@ -10,6 +10,7 @@
 
 mod actor;
 mod atomic;
+mod automaton;
 mod bound;
 mod decide;
 mod emit;
@@ -21,6 +22,7 @@ mod maps;
 mod memo;
 mod path;
 mod scratch;
+mod walk;
 
 use aya_ebpf::{
     macros::{cgroup_sock_addr, lsm, raw_tracepoint},

@@ -10,7 +10,7 @@ use crate::{
     actor::Actor,
     gate::{By, PathRequest, change, known_path, path, withdraw},
     hooks::{guard, net},
-    kernel::{Dentry, File, Inode, Path, Socket, argument},
+    kernel::{Dentry, File, Inode, Path, S_IFBLK, S_IFCHR, S_IFMT, S_IFSOCK, Socket, argument},
     known::{Known, KnownTask, acts_for_the_kernel, thread},
     maps::{TENTATIVE, constant},
 };
@@ -24,11 +24,6 @@ const FMODE_EXEC_FLAG: u32 = 0x20;
 // include/uapi/asm-generic/fcntl.h
 const O_CREAT: u32 = 0o100;
 const O_TRUNC: u32 = 0o1000;
-// include/uapi/linux/stat.h
-const S_IFMT: u16 = 0o170_000;
-const S_IFCHR: u16 = 0o020_000;
-const S_IFBLK: u16 = 0o060_000;
-const S_IFSOCK: u16 = 0o140_000;
 
 /// `file_open(file)`: opening a file for whatever purpose, the kernel's own opens of programs and
 /// interpreters included. Not called for `O_PATH`.
@@ -72,8 +67,8 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
 #[inline(always)]
 pub fn receive(actor: &Actor, ctx: &LsmContext) -> i32 {
     let file = File(argument(ctx, 0));
-    let kind = file.dentry().map_or(0, kind_of);
-    if kind == S_IFSOCK
+    let mode = file.dentry().map_or(0, Dentry::mode);
+    if mode & S_IFMT == S_IFSOCK
         && let Some(socket) = file.private()
     {
         return net::receive(actor, Socket(socket));
@@ -95,11 +90,8 @@ pub fn receive(actor: &Actor, ctx: &LsmContext) -> i32 {
     path(
         actor,
         &PathRequest {
-            dentry,
-            access,
-            kind: Kind::File,
             flags: flag::RECEIVED,
-            by: By::Policy,
+            ..PathRequest::change(dentry, access)
         },
     )
 }
@@ -149,7 +141,7 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
     let Some(dentry) = File(argument(ctx, 0)).dentry() else {
         return 0; // its opening was decided
     };
-    let kind = kind_of(dentry);
+    let kind = dentry.mode() & S_IFMT;
     if kind == S_IFCHR {
         let errno = guard::terminal(actor, ctx.arg::<u32>(1));
         if errno != 0 || is_terminal(dentry) {
@@ -161,11 +153,8 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
     path(
         actor,
         &PathRequest {
-            dentry,
-            access: Access::IOCTL,
-            kind: Kind::File,
-            flags: 0,
             by: By::Rules,
+            ..PathRequest::change(dentry, Access::IOCTL)
         },
     )
 }
@@ -210,12 +199,6 @@ fn at_path(actor: &Actor, ctx: &LsmContext, access: Access) -> i32 {
     }
 }
 
-/// What kind of file is there, of the mode's bits; none if nothing is.
-#[inline(always)]
-fn kind_of(dentry: Dentry) -> u16 {
-    dentry.inode().and_then(Inode::mode).unwrap_or(0) & S_IFMT
-}
-
 /// Whether a character device is a terminal, by its major number (Documentation/admin-guide/devices.txt).
 #[inline(always)]
 fn is_terminal(dentry: Dentry) -> bool {
@@ -246,16 +229,7 @@ fn access_of(flags: u32, mode: u32) -> Access {
 /// The file's own fields could not be read, so it has no place: the verdict for the nameless.
 #[inline(always)]
 fn on_unreadable(actor: &Actor) -> i32 {
-    path(
-        actor,
-        &PathRequest {
-            dentry: Dentry(0),
-            access: Access::FILE,
-            kind: Kind::File,
-            flags: 0,
-            by: By::Policy,
-        },
-    )
+    change(actor, Dentry(0), Access::FILE)
 }
 
 #[inline(always)]

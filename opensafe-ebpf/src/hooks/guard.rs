@@ -9,7 +9,7 @@ use opensafe_common::{
 use crate::{
     actor::{Actor, is_in},
     gate::{PathRequest, change, operation},
-    kernel::{Dentry, Inode, Mount, Path, Superblock, Task, argument},
+    kernel::{Dentry, Inode, Mount, Path, S_IFBLK, S_IFCHR, S_IFMT, Superblock, Task, argument},
     known::{Known, process},
     maps::{SANDBOXES, constant},
     path,
@@ -225,39 +225,34 @@ pub fn terminal(actor: &Actor, command: u32) -> i32 {
 }
 
 /// What opening a file may mean beyond the file: a disk's blocks, from under every rule on the files in it; a
-/// cgroup's control file.
+/// cgroup's control file; what /proc has of a process.
 #[inline(always)]
 pub fn open(actor: &Actor, known: Known, request: &PathRequest) -> i32 {
     let mode: u16 = known
         .follow(constant!(OFFSETS.dentry_inode))
         .get(constant!(OFFSETS.inode_mode));
-    if mode & S_IFMT == S_IFBLK {
-        return at_device(actor, How::OpenDevice, request.dentry);
-    }
-    let writes = request.access.contains(Access::WRITE);
     let magic: u64 = known
         .follow(constant!(OFFSETS.dentry_sb))
         .get(constant!(OFFSETS.sb_magic));
-    match magic {
-        CGROUP1 | CGROUP2 if writes => cgroup_of_others(actor, request.dentry),
-        PROC if writes || is_private(request.dentry, mode) => {
-            process_of_others(actor, request.dentry)
-        }
-        _ => 0,
-    }
+    beyond_the_file(actor, request.dentry, request.access, mode, magic)
 }
 
 /// As [`open`], of a file that is open already.
 #[inline(always)]
 pub fn receive(actor: &Actor, dentry: Dentry, access: Access) -> i32 {
-    let inode = dentry.inode().and_then(Inode::mode).unwrap_or(0);
-    if inode & S_IFMT == S_IFBLK {
+    let magic = dentry.superblock().and_then(Superblock::magic).unwrap_or(0);
+    beyond_the_file(actor, dentry, access, dentry.mode(), magic)
+}
+
+#[inline(always)]
+fn beyond_the_file(actor: &Actor, dentry: Dentry, access: Access, mode: u16, magic: u64) -> i32 {
+    if mode & S_IFMT == S_IFBLK {
         return at_device(actor, How::OpenDevice, dentry);
     }
     let writes = access.contains(Access::WRITE);
-    match dentry.superblock().and_then(Superblock::magic) {
-        Some(CGROUP1 | CGROUP2) if writes => cgroup_of_others(actor, dentry),
-        Some(PROC) if writes || is_private(dentry, inode) => process_of_others(actor, dentry),
+    match magic {
+        CGROUP1 | CGROUP2 if writes => cgroup_of_others(actor, dentry),
+        PROC if writes || is_private(dentry, mode) => process_of_others(actor, dentry),
         _ => 0,
     }
 }
@@ -313,11 +308,6 @@ pub fn make_device(actor: &Actor, dentry: Dentry, mode: u16, device: u32) -> i32
 fn at_device(actor: &Actor, how: How, dentry: Dentry) -> i32 {
     operation(actor, Operation::Device, how, 0, 0, dentry.0)
 }
-
-// include/uapi/linux/stat.h
-const S_IFMT: u16 = 0o170_000;
-const S_IFCHR: u16 = 0o020_000;
-const S_IFBLK: u16 = 0o060_000;
 
 /// A change at `dentry` if it is a cgroup's control file, or a cgroup in another: refused unless the cgroup
 /// is the sandbox's. By such files processes are frozen, killed, and moved.

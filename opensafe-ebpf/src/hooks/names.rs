@@ -1,27 +1,18 @@
 //! Names given and taken away: creating, linking, renaming, removing.
 
 use aya_ebpf::programs::LsmContext;
-use opensafe_common::{
-    event::{Kind, flag},
-    verdict::Access,
-};
+use opensafe_common::{event::flag, verdict::Access};
 
 use crate::{
     actor::Actor,
     decide::REFUSED,
-    gate::{Answer, By, PathRequest, ask, change, not_laxer, refuse},
+    gate::{Answer, PathRequest, ask, change, not_laxer, refuse},
     hooks::guard,
-    kernel::{Dentry, Inode, argument},
+    kernel::{Dentry, Inode, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, argument},
     known::thread,
     maps::TENTATIVE,
     path,
 };
-
-// include/uapi/linux/stat.h
-const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
-const S_IFDIR: u16 = 0o040_000;
-const S_IFLNK: u16 = 0o120_000;
 
 /// `path_mknod(dir, dentry, …)`: a name for a new file, device, pipe or socket.
 ///
@@ -31,19 +22,16 @@ const S_IFLNK: u16 = 0o120_000;
 #[inline(always)]
 pub fn mknod(actor: &Actor, ctx: &LsmContext) -> i32 {
     let dentry = Dentry(argument(ctx, 1));
-    let (mode, device) = (ctx.arg::<u32>(2), ctx.arg::<u32>(3));
-    let errno = guard::make_device(actor, dentry, mode as u16, device);
+    let (mode, device) = (ctx.arg::<u32>(2) as u16, ctx.arg::<u32>(3));
+    let errno = guard::make_device(actor, dentry, mode, device);
     if errno != 0 {
         return errno;
     }
     let regular = matches!(mode & S_IFMT, 0 | S_IFREG);
     let flags = if regular { flag::TENTATIVE } else { 0 };
     let request = PathRequest {
-        dentry,
-        access: Access::CREATE,
-        kind: Kind::File,
         flags,
-        by: By::Policy,
+        ..PathRequest::change(dentry, Access::CREATE)
     };
     let answer = ask(actor, &request);
     if answer != Answer::Silent && regular {
@@ -104,7 +92,7 @@ pub fn link(actor: &Actor, ctx: &LsmContext) -> i32 {
     if errno == 0 {
         errno = change(actor, new, Access::CREATE);
     }
-    if errno == 0 && mode_of(old) & S_IFMT as u16 == S_IFLNK && is_special(actor, new) {
+    if errno == 0 && mode_of(old) & S_IFMT == S_IFLNK && is_special(actor, new) {
         errno = refuse(actor, new, Access::CREATE, flag::BELOW);
     }
     errno
@@ -152,7 +140,7 @@ pub fn rename(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// there; and a symbolic link, the name of a place with protected ones below.
 #[inline(always)]
 fn stays_below(actor: &Actor, old: Dentry, new: Dentry) -> i32 {
-    match mode_of(old) & S_IFMT as u16 {
+    match mode_of(old) & S_IFMT {
         S_IFLNK if is_special(actor, new) => refuse(actor, new, Access::RENAME, flag::BELOW),
         S_IFDIR if !same_below(actor, old, new) => {
             let what = if is_special(actor, old) { old } else { new };

@@ -1,10 +1,12 @@
 //! `cargo xtask test`: every test there is, in stages, and one line at the end that counts them all.
 
+mod guests;
+
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -16,7 +18,6 @@ use crate::{
     demo,
     repo::{self, say},
     run,
-    vm::{self, Guest},
 };
 
 /// A part of the tests that can be run alone.
@@ -49,19 +50,13 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "trajectories",
-        run: trajectories,
+        run: guests::trajectories,
     },
     Stage {
         name: "scenarios",
-        run: scenarios,
+        run: guests::scenarios,
     },
 ];
-
-/// How long the scenarios of one kernel may take, the guest's boot included.
-const SCENARIOS_TAKE: Duration = Duration::from_secs(35 * 60);
-
-/// Recorded sessions, seen from the repository's root.
-const TRAJECTORIES: &str = "../shared/corpus/trajectories";
 
 /// What the stages work on.
 struct Ground<'a> {
@@ -360,151 +355,11 @@ fn sessions(ground: &Ground<'_>) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Recorded sessions of real agents, which are data beside the repository and not in it.
-fn trajectories(ground: &Ground<'_>) -> Result<Tally> {
-    let folder = repo::root().join(TRAJECTORIES);
-    if !folder.is_dir() {
-        return Ok(Tally::skipped(&format!(
-            "recorded sessions are not in the repository, and there are none in {TRAJECTORIES} beside it"
-        )));
-    }
-    let kernel = ground.one_kernel();
-    let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let command = [
-        "/share/bin/opensafe-sessions",
-        "replay",
-        &format!("/share/{name}"),
-        "/out",
-    ];
-    let outcome = Guest {
-        share: vec![folder.clone()],
-        out: repo::target().join("trajectories"),
-        timeout: SCENARIOS_TAKE,
-        ..Guest::new(kernel, &ground.built, &command)
-    }
-    .run()?;
-    Ok(scenario_counts(
-        kernel,
-        &String::from_utf8_lossy(&outcome.stdout),
-        outcome.status,
-    ))
-}
-
-/// What drives the built agent in a real kernel, on each kernel.
-fn scenarios(ground: &Ground<'_>) -> Result<Tally> {
-    const PROGRAM: &str = "opensafe-scenarios";
-    if ground.built.programs().all(|(name, _)| name != PROGRAM) {
-        return Ok(Tally::skipped("there are no scenarios yet"));
-    }
-    let kernels: Vec<&str> = match &*ground.args.kernel {
-        [] => vm::kernels().collect(),
-        chosen => chosen.iter().map(String::as_str).collect(),
-    };
-    // Everything is tried on one kernel; on the others that to which a kernel may make a difference.
-    let whole = kernels
-        .iter()
-        .position(|kernel| *kernel == crate::demo::KERNEL)
-        .unwrap_or(0);
-    let guests: Vec<Guest> = kernels
-        .iter()
-        .enumerate()
-        .map(|(at, kernel)| {
-            let all = ["/share/bin/opensafe-scenarios"];
-            let of_kernel = ["/share/bin/opensafe-scenarios", "--of-kernel"];
-            let command: &[&str] = if at == whole || ground.args.whole {
-                &all
-            } else {
-                &of_kernel
-            };
-            Guest {
-                timeout: SCENARIOS_TAKE,
-                ..Guest::new(kernel, &ground.built, command)
-            }
-        })
-        .collect();
-    if kernels.len() > 1 && !ground.args.whole {
-        say(format_args!(
-            "every scenario is tried on {}, on the others those to which a kernel may make a difference; --whole: every one \
-             on each",
-            kernels[whole]
-        ));
-    }
-    let mut tally = Tally::default();
-    for (kernel, outcome) in kernels.iter().zip(vm::run_all(&guests)) {
-        tally.add(match outcome {
-            Ok(outcome) => {
-                let tally = scenario_counts(
-                    kernel,
-                    &String::from_utf8_lossy(&outcome.stdout),
-                    outcome.status,
-                );
-                if tally.failed > 0 {
-                    say(format_args!(
-                        "{kernel}: the kernel's own messages are in {}",
-                        outcome.console.display()
-                    ));
-                }
-                tally
-            }
-            Err(error) => {
-                say(format_args!("{error:#}"));
-                Tally::failed(format!("scenarios on {kernel}"))
-            }
-        });
-    }
-    Ok(tally)
-}
-
-/// Reads the scenarios' output: `ok NAME`, `skip NAME: WHY`, `FAILED NAME: WHY`, and at the end the counts.
-fn scenario_counts(kernel: &str, output: &str, status: u8) -> Tally {
-    let failures: Vec<String> = output
-        .lines()
-        .filter_map(|line| line.strip_prefix("FAILED "))
-        .map(|failure| format!("{kernel}: {failure}"))
-        .collect();
-    match output.lines().last().and_then(counts) {
-        Some(counted) if counted.failed > 0 || status == 0 => Tally {
-            failures,
-            ..counted
-        },
-        _ => {
-            let mut tally = Tally::failed(format!(
-                "{kernel}: ended with status {status} before the counts"
-            ));
-            tally.passed = count_lines(output, "ok ");
-            tally.skipped = count_lines(output, "skip ");
-            tally.failed += count_lines(output, "FAILED ");
-            tally.failures.extend(failures);
-            tally
-        }
-    }
-}
-
-fn count_lines(output: &str, start: &str) -> u32 {
-    output
-        .lines()
-        .filter(|line| line.starts_with(start))
-        .map(|_| 1)
-        .sum()
-}
-
-/// `3 passed, 0 failed, 1 skipped`
-fn counts(line: &str) -> Option<Tally> {
-    let mut parts = line.split(", ");
-    let mut next = |what: &str| parts.next()?.strip_suffix(what)?.parse().ok();
-    Some(Tally {
-        passed: next(" passed")?,
-        failed: next(" failed")?,
-        skipped: next(" skipped")?,
-        failures: Vec::new(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::{STAGES, Tally, counts, libtest, rego_counts, scenario_counts};
+    use super::{STAGES, Tally, libtest, rego_counts};
     use crate::cli::Cli;
 
     #[test]
@@ -533,18 +388,6 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_read_as_they_are_written() {
-        let tally = Tally {
-            passed: 3,
-            failed: 0,
-            skipped: 1,
-            failures: Vec::new(),
-        };
-        assert_eq!(counts(&tally.counts()), Some(tally));
-        assert_eq!(counts("3 passed"), None);
-    }
-
-    #[test]
     fn unit_tests_are_counted_by_their_result_lines() {
         let line = "test result: ok. 12 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s";
         assert_eq!(
@@ -557,19 +400,5 @@ mod tests {
             })
         );
         assert_eq!(libtest("running 3 tests"), None);
-    }
-
-    #[test]
-    fn scenarios_that_stop_half_way_are_a_failure() {
-        let tally = scenario_counts(
-            "6.1",
-            "ok a\nskip b: no such thing\nFAILED c: wrong verdict\n",
-            125,
-        );
-        assert_eq!((tally.passed, tally.failed, tally.skipped), (1, 2, 1));
-        let tally = scenario_counts("6.1", "ok a\n1 passed, 0 failed, 0 skipped\n", 1);
-        assert_eq!((tally.passed, tally.failed), (1, 1));
-        let tally = scenario_counts("6.1", "FAILED c: wrong\n1 passed, 1 failed, 0 skipped\n", 1);
-        assert_eq!(tally.failures, ["6.1: c: wrong"]);
     }
 }

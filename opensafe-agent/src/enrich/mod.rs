@@ -5,8 +5,10 @@ mod enricher;
 mod how;
 mod names;
 mod processes;
+mod rulings;
 
-pub use enricher::{Enricher, InForce};
+pub use enricher::Enricher;
+pub use rulings::InForce;
 
 use opensafe_common::{
     operation::Operation,

@@ -4,6 +4,7 @@
 //! ```text
 //! scenarios [PART OF A NAME]...   those scenarios, or all: a line each, and the counts
 //! scenarios --of-kernel           those to which a kernel may make a difference
+//! scenarios --others              the rest
 //! scenarios list                  their names
 //! scenarios probe ...             what the scenarios run inside sandboxes; see `probe`
 //! ```
@@ -41,15 +42,14 @@ fn run(wanted: &[OsString]) -> ExitCode {
         eprintln!("scenarios: {error:#}");
         return ExitCode::FAILURE;
     }
-    let of_kernel = wanted.iter().any(|word| word == "--of-kernel");
-    let scenarios = if of_kernel {
-        families::of_kernel()
-    } else {
-        families::all()
+    let part = wanted.first().and_then(|word| word.to_str());
+    let (scenarios, wanted) = match part {
+        Some("--of-kernel") => (families::of_kernel(), &wanted[1..]),
+        Some("--others") => (families::others(), &wanted[1..]),
+        _ => (families::all(), wanted),
     };
     let is_wanted = |scenario: &Scenario| {
-        of_kernel
-            || wanted.is_empty()
+        wanted.is_empty()
             || wanted
                 .iter()
                 .any(|part| scenario.name.contains(&*part.to_string_lossy()))

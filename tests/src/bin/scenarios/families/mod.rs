@@ -16,19 +16,12 @@ use crate::harness::Scenario;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> Vec<&'static Scenario> {
-    let others = [
-        life::SCENARIOS,
-        terminal::SCENARIOS,
-        refusals::SCENARIOS,
-        commands::SCENARIOS,
-    ];
-    let others = others.into_iter().chain(escapes::all()).flatten();
-    of_kernel().into_iter().chain(others).collect()
+    of_kernel().into_iter().chain(others()).collect()
 }
 
 /// Those to which a kernel may make a difference, in a quarter of the time: every operation, file and way of being
 /// in a sandbox, ordinary work, and `opensafe boundary`, whose attempts are of the kinds that the whole list of escapes
-/// has, in one run. The others are that list, one run each, and what is about processes, terminals and words.
+/// has, in one run.
 pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
     [
         operations::SCENARIOS,
@@ -41,4 +34,15 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The others: the whole list of escapes, and what is about processes, terminals and words.
+pub(crate) fn others() -> Vec<&'static Scenario> {
+    let others = [
+        life::SCENARIOS,
+        terminal::SCENARIOS,
+        refusals::SCENARIOS,
+        commands::SCENARIOS,
+    ];
+    others.into_iter().chain(escapes::all()).flatten().collect()
 }

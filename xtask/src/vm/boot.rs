@@ -39,7 +39,7 @@ pub(super) fn run(guest: &Guest, kernel: &Kernel, root: &Path) -> Result<Outcome
     loop {
         let mut stdout = Vec::new();
         let end = run.boot(guest, kernel, &disks, kvm, &mut stdout)?;
-        let console = run.keep_console(&guest.kernel)?;
+        let console = run.keep_console(&guest.name)?;
         let status = match end {
             End::Exited(status) => status,
             End::TooLong => {
@@ -350,8 +350,8 @@ impl Run {
     }
 
     /// Puts what the kernel said where it outlives the run.
-    fn keep_console(&self, kernel: &str) -> Result<PathBuf> {
-        let name = kernel.replace('/', "_");
+    fn keep_console(&self, name: &str) -> Result<PathBuf> {
+        let name = name.replace('/', "_");
         let kept = repo::target()
             .join("vm/console")
             .join(format!("{name}.log"));

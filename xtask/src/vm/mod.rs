@@ -40,6 +40,8 @@ const SIDE_BY_SIDE: usize = 2;
 pub(crate) struct Guest {
     /// One of [`kernels`], or a path.
     pub(crate) kernel: String,
+    /// What its console is kept by.
+    pub(crate) name: String,
     /// What runs, as root in an empty directory.
     pub(crate) command: Vec<String>,
     /// Directories readable at /share/<base name>.
@@ -93,6 +95,7 @@ impl Guest {
     pub(crate) fn new(kernel: &str, built: &build::Built, command: &[&str]) -> Self {
         Self {
             kernel: kernel.into(),
+            name: kernel.into(),
             command: command.iter().map(|&word| word.to_owned()).collect(),
             share: Vec::new(),
             programs: built

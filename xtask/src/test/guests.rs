@@ -62,6 +62,8 @@ pub(super) fn scenarios(ground: &Ground<'_>) -> Result<Tally> {
         .iter()
         .map(|(kernel, part)| Guest {
             timeout: SCENARIOS_TAKE,
+            name: format!("{kernel}{part}"),
+            out: repo::target().join(format!("vm/out/{kernel}{part}")),
             ..Guest::new(
                 kernel,
                 &ground.built,

@@ -13,5 +13,6 @@ pub mod counter;
 pub mod event;
 pub mod layout;
 pub mod operation;
+pub mod socket;
 pub mod tables;
 pub mod verdict;

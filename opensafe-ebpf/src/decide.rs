@@ -5,6 +5,7 @@
 
 use aya_ebpf::maps::lpm_trie::Key;
 use opensafe_common::{
+    socket::SOCK_RAW,
     tables::{FAMILIES, NetKey, Policy, PortKey, socket_class, transport},
     verdict::{Access, Verdict, Word},
 };
@@ -326,7 +327,6 @@ fn with_default(actor: &Actor, word: Option<Word>, access: Access, default: Word
 /// The number by which rules name a socket's protocol.
 #[inline(always)]
 pub fn transport_of(socket_type: u16, protocol: u16) -> u16 {
-    const SOCK_RAW: u16 = 3;
     if socket_type == SOCK_RAW {
         return transport::OTHER;
     }

@@ -87,7 +87,6 @@ pub(super) type Make = fn(&Site) -> io::Result<()>;
 pub(super) struct Attempt {
     /// Kind and name, with a dot between: unique.
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
     /// What is tried, for a person.
     pub(super) shows: &'static str,
     pub(super) expects: Expects,
@@ -100,15 +99,9 @@ pub(super) struct Attempt {
 
 impl Attempt {
     /// One that is stopped at a file or program in the throwaway directory.
-    pub(super) const fn place(
-        kind: Kind,
-        name: &'static str,
-        shows: &'static str,
-        make: Make,
-    ) -> Self {
+    pub(super) const fn place(name: &'static str, shows: &'static str, make: Make) -> Self {
         Self {
             name,
-            kind,
             shows,
             expects: Expects::Place,
             or_ends: &[],
@@ -119,7 +112,6 @@ impl Attempt {
 
     /// One that shows in the record as one of these events.
     pub(super) const fn event(
-        kind: Kind,
         name: &'static str,
         shows: &'static str,
         events: &'static [&'static str],
@@ -127,20 +119,15 @@ impl Attempt {
     ) -> Self {
         Self {
             expects: Expects::Events(events),
-            ..Self::place(kind, name, shows, make)
+            ..Self::place(name, shows, make)
         }
     }
 
     /// One that may be stopped at any of several steps.
-    pub(super) const fn any(
-        kind: Kind,
-        name: &'static str,
-        shows: &'static str,
-        make: Make,
-    ) -> Self {
+    pub(super) const fn any(name: &'static str, shows: &'static str, make: Make) -> Self {
         Self {
             expects: Expects::Any,
-            ..Self::place(kind, name, shows, make)
+            ..Self::place(name, shows, make)
         }
     }
 

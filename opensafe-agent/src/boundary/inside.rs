@@ -148,7 +148,7 @@ fn one(arguments: &[OsString]) -> io::Result<()> {
 }
 
 fn find(name: &str) -> Option<Make> {
-    let attempts = kinds::all().map(|attempt| (attempt.name, attempt.make));
+    let attempts = kinds::all().map(|(_, attempt)| (attempt.name, attempt.make));
     let work = honest::ALL.iter().map(|work| (work.name, work.make));
     let mut all = attempts.chain(work);
     all.find(|(known, _)| *known == name).map(|(_, make)| make)

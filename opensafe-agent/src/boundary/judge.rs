@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     TestError,
-    attempt::{Attempt, Expects},
+    attempt::{Attempt, Expects, Kind},
     honest::{self, Work},
     inside::{End, process_name},
     report::{Outcome, Report, Tried, Worked},
@@ -18,7 +18,7 @@ use crate::sink::record::read::{Line, read};
 pub(super) struct Judge<'a> {
     pub(super) site: &'a Site,
     pub(super) given: &'a [PathBuf],
-    pub(super) attempts: &'a [&'static Attempt],
+    pub(super) attempts: &'a [(Kind, &'static Attempt)],
     /// How each attempt, and then each piece of work, ended outside.
     pub(super) control: &'a [End],
     /// The names of those that were tried inside.
@@ -104,7 +104,7 @@ impl Judge<'_> {
                 .map(|path| path.display().to_string())
                 .collect(),
             attempts: attempts
-                .map(|(at, attempt)| self.attempt(at, attempt, &record))
+                .map(|(at, (kind, attempt))| self.attempt(at, *kind, attempt, &record))
                 .collect(),
             work: work
                 .map(|(at, work)| self.work(at + self.attempts.len(), work, &record))
@@ -130,10 +130,10 @@ impl Judge<'_> {
         }
     }
 
-    fn attempt(&self, at: usize, attempt: &Attempt, record: &Record) -> Tried {
+    fn attempt(&self, at: usize, kind: Kind, attempt: &Attempt, record: &Record) -> Tried {
         let mut tried = Tried {
             name: attempt.name,
-            kind: attempt.kind,
+            kind,
             shows: attempt.shows,
             expected: "denied",
             happened: String::new(),

@@ -89,13 +89,13 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> TestError {
 pub fn list(only: &[Kind]) -> Vec<(Kind, &'static str, &'static str)> {
     wanted(only)
         .into_iter()
-        .map(|attempt| (attempt.kind, attempt.name, attempt.shows))
+        .map(|(kind, attempt)| (kind, attempt.name, attempt.shows))
         .collect()
 }
 
-fn wanted(only: &[Kind]) -> Vec<&'static Attempt> {
+fn wanted(only: &[Kind]) -> Vec<(Kind, &'static Attempt)> {
     kinds::all()
-        .filter(|attempt| only.is_empty() || only.contains(&attempt.kind))
+        .filter(|(kind, _)| only.is_empty() || only.contains(kind))
         .collect()
 }
 
@@ -114,7 +114,7 @@ pub fn test(test: &Wanted) -> Result<Report, TestError> {
     let attempts = wanted(&test.only);
     let names: Vec<&str> = attempts
         .iter()
-        .map(|attempt| attempt.name)
+        .map(|(_, attempt)| attempt.name)
         .chain(honest::ALL.iter().map(|work| work.name))
         .collect();
     let control = outside_the_sandbox(&program, test.progress, &names)

@@ -5,10 +5,10 @@ use super::*;
 #[test]
 fn every_attempt_has_a_name_of_its_own_that_begins_with_its_kind() {
     let mut names = BTreeSet::new();
-    for attempt in kinds::all() {
+    for (of, attempt) in kinds::all() {
         assert!(names.insert(attempt.name), "{} twice", attempt.name);
         let (kind, rest) = attempt.name.split_once('.').unwrap();
-        assert_eq!(kind, attempt.kind.as_str(), "{}", attempt.name);
+        assert_eq!(kind, of.as_str(), "{}", attempt.name);
         assert!(!rest.is_empty() && !attempt.shows.is_empty());
     }
     for work in honest::ALL {

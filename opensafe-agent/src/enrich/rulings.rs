@@ -302,30 +302,29 @@ fn default_reason(verdict: Verdict, policy: &InForce, operation: &str) -> String
 
 fn nameless(decision: Decision) -> Ruling {
     let reason = match decision.verdict {
-        Verdict::Allow => String::new(),
-        _ => "it has no name in the sandbox's view, so no rule could allow it".to_owned(),
+        Verdict::Allow => "",
+        _ => "it has no name in the sandbox's view, so no rule could allow it",
     };
-    Ruling {
-        verdict: decision.verdict,
-        enforced: decision.enforced,
-        errno: decision.errno,
-        rule: None,
-        severity: Severity::default(),
-        reason,
-    }
+    without_rule(decision, reason)
 }
 
 /// The kernel decided by tables that the rules at hand do not explain: the mounts changed meanwhile,
 /// or something is wrong with us. Said, not hidden.
 fn unexplained(decision: Decision) -> Ruling {
+    without_rule(
+        decision,
+        "the rule could not be found out: the sandbox's mounts changed meanwhile",
+    )
+}
+
+fn without_rule(decision: Decision, reason: &str) -> Ruling {
     Ruling {
         verdict: decision.verdict,
         enforced: decision.enforced,
         errno: decision.errno,
         rule: None,
         severity: Severity::default(),
-        reason: "the rule could not be found out: the sandbox's mounts changed meanwhile"
-            .to_owned(),
+        reason: reason.to_owned(),
     }
 }
 

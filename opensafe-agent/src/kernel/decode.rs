@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use opensafe_common::{
     event::{ConnectBody, ExitBody, FileBody, ForkBody, Header, Kind, OperationBody, flag},
     operation::{How, Operation},
+    socket::{AF_INET, AF_INET6, AF_UNIX},
     verdict::Verdict,
 };
 use zerocopy::FromBytes;
@@ -202,10 +203,6 @@ fn operation(
 }
 
 fn connect(decision: Decision, header: &Header, body: &ConnectBody, strings: &Strings<'_>) -> What {
-    // include/linux/socket.h
-    const AF_UNIX: u16 = 1;
-    const AF_INET: u16 = 2;
-    const AF_INET6: u16 = 10;
     let peer = match body.family {
         AF_INET | AF_INET6 if body.address != [0; 16] || body.port != 0 => PeerAddress::Ip {
             address: Ipv6Addr::from(body.address),

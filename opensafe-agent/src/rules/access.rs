@@ -5,31 +5,31 @@ use std::borrow::Cow;
 use opensafe_common::verdict::Access;
 
 /// What `access` in a policy may name. `read` and `write` stand for several kinds, the others for one.
-pub const IN_POLICIES: [(&str, Access); 9] = [
-    ("read", Access::READING),
-    ("write", Access::CHANGING),
-    ("create", Access::CREATE),
-    ("delete", Access::DELETE),
-    ("rename", Access::RENAME),
-    ("link", Access::LINK),
-    ("attributes", Access::ATTRIBUTES),
-    ("map_exec", Access::MAP_EXEC),
-    ("ioctl", Access::IOCTL),
-];
+pub const IN_POLICIES: [(&str, Access); 9] = named(Access::READING, Access::CHANGING);
 
-/// Each kind by itself, as records have it. `exec` is mapping as code what may not be run.
-const KINDS: [(&str, Access); 10] = [
-    ("read", Access::READ),
-    ("write", Access::WRITE),
-    ("create", Access::CREATE),
-    ("delete", Access::DELETE),
-    ("rename", Access::RENAME),
-    ("link", Access::LINK),
-    ("attributes", Access::ATTRIBUTES),
-    ("map_exec", Access::MAP_EXEC),
-    ("ioctl", Access::IOCTL),
-    ("exec", Access::EXEC),
-];
+/// Each kind by itself, as records have it.
+const KINDS: [(&str, Access); 9] = named(Access::READ, Access::WRITE);
+/// Mapping as code what may not be run, as records have it.
+const RUN: (&str, Access) = ("exec", Access::EXEC);
+
+const fn named(read: Access, write: Access) -> [(&'static str, Access); 9] {
+    [
+        ("read", read),
+        ("write", write),
+        ("create", Access::CREATE),
+        ("delete", Access::DELETE),
+        ("rename", Access::RENAME),
+        ("link", Access::LINK),
+        ("attributes", Access::ATTRIBUTES),
+        ("map_exec", Access::MAP_EXEC),
+        ("ioctl", Access::IOCTL),
+    ]
+}
+
+/// Each kind by itself, and [`RUN`].
+fn kinds() -> impl Iterator<Item = (&'static str, Access)> {
+    KINDS.into_iter().chain([RUN])
+}
 
 /// The words that a policy has for these kinds: a group's where all of it is there.
 #[must_use]
@@ -48,8 +48,7 @@ pub fn policy_words(access: Access) -> Vec<&'static str> {
 /// The kinds by their names, one each.
 #[must_use]
 pub fn kind_words(access: Access) -> Vec<&'static str> {
-    KINDS
-        .into_iter()
+    kinds()
         .filter_map(|(word, kind)| access.contains(kind).then_some(word))
         .collect()
 }
@@ -57,8 +56,7 @@ pub fn kind_words(access: Access) -> Vec<&'static str> {
 /// What [`kind_words`] made words of; what is none of them is left out.
 #[must_use]
 pub fn from_kind_words(words: &[Vec<u8>]) -> Access {
-    KINDS
-        .into_iter()
+    kinds()
         .filter(|(word, _)| words.iter().any(|other| other == word.as_bytes()))
         .fold(Access::NONE, |access, (_, kind)| access.union(kind))
 }

@@ -10,6 +10,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use opensafe_common::operation::Operation;
+use opensafe_common::socket::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, SOCK_RAW};
 use opensafe_common::tables::{FAMILIES, socket_class};
 use opensafe_common::verdict::{Access, Verdict, Word};
 
@@ -280,11 +281,6 @@ impl Endpoint {
 /// Whether whoever such a socket can reach is asked about when it does: IP but for raw packets, Unix
 /// sockets, and netlink, whose other end is the kernel.
 const fn is_decided_by_peer(family: u16, socket_type: u16) -> bool {
-    const AF_UNIX: u16 = 1;
-    const AF_INET: u16 = 2;
-    const AF_INET6: u16 = 10;
-    const AF_NETLINK: u16 = 16;
-    const SOCK_RAW: u16 = 3;
     match family {
         AF_UNIX | AF_NETLINK => true,
         AF_INET | AF_INET6 => socket_type != SOCK_RAW,

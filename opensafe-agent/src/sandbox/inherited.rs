@@ -13,6 +13,7 @@ use std::{
 
 use opensafe_common::{
     operation::Operation,
+    socket::{AF_PACKET, SOCK_RAW},
     tables::transport,
     verdict::{Access, Verdict},
 };
@@ -169,11 +170,11 @@ fn of_no_known_peer(inode: u64, rules: &RuleSet, enforced: bool) -> Option<Actio
     if known.into_iter().any(listed) {
         return None;
     }
-    // include/linux/socket.h, net.h: AF_PACKET, SOCK_RAW, which stand for all of them.
-    let decided = rules.decide_socket(17, 3);
+    // Which stand for all of them.
+    let decided = rules.decide_socket(AF_PACKET, SOCK_RAW);
     (decided.verdict == Verdict::Deny).then(|| Action::Socket {
         ruling: ruling(&decided, rules, "connect", enforced),
-        family: "inherited".to_owned(),
+        family: "unknown".to_owned(),
         socket_type: "unknown".to_owned(),
         protocol: 0,
     })

@@ -3,7 +3,12 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{helpers::generated, programs::LsmContext};
-use opensafe_common::{event::ConnectBody, tables::transport, verdict::Verdict};
+use opensafe_common::{
+    event::ConnectBody,
+    socket::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_UNSPEC, SOCK_RAW},
+    tables::transport,
+    verdict::Verdict,
+};
 
 use crate::{
     actor::Actor,
@@ -16,12 +21,6 @@ use crate::{
     maps::{ReportKey, constant},
 };
 
-// include/linux/socket.h
-const AF_UNSPEC: u16 = 0;
-const AF_UNIX: u16 = 1;
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
-const AF_NETLINK: u16 = 16;
 
 /// Bytes of an address that are looked at: a `sockaddr_in6`.
 pub const ADDRESS_BYTES: usize = 28;
@@ -381,7 +380,6 @@ fn u64_at(bytes: &[u8; ADDRESS_BYTES], at: usize) -> u64 {
 
 #[inline(always)]
 pub fn port(bytes: &[u8; ADDRESS_BYTES], socket_type: u16) -> u16 {
-    const SOCK_RAW: u16 = 3;
     // A raw socket's "port" is its protocol (raw(7)).
     if socket_type == SOCK_RAW {
         0

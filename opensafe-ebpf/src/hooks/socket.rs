@@ -3,6 +3,7 @@
 use aya_ebpf::programs::LsmContext;
 use opensafe_common::{
     event::{ConnectBody, Kind},
+    socket::{AF_INET, AF_INET6, AF_UNSPEC},
     verdict::Verdict,
 };
 
@@ -15,10 +16,6 @@ use crate::{
     kernel::{Sock, Socket, argument},
 };
 
-// include/linux/socket.h
-const AF_UNSPEC: u16 = 0;
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
 
 /// `socket_create(family, type, protocol, by_kernel)`: also socketpair(2).
 #[inline(always)]

@@ -10,52 +10,43 @@ use nix::sys::signal::Signal;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::{
-    super::attempt::{Attempt, Expects, Kind::AgainstOpensafe, Make},
+    super::attempt::{Attempt, Expects, Make},
     processes::{attach, environment, limit, signal, signal_by_descriptor},
 };
 use crate::kernel::knock;
 
-const fn event(
-    name: &'static str,
-    shows: &'static str,
-    events: &'static [&'static str],
-    make: Make,
-) -> Attempt {
-    Attempt::event(AgainstOpensafe, name, shows, events, make)
-}
-
 pub(super) const ALL: &[Attempt] = &[
-    event(
+    Attempt::event(
         "against-opensafe.signal",
         "a signal to opensafe",
         &["signal"],
         |site| signal(site.supervisor, Signal::SIGCONT),
     ),
-    event(
+    Attempt::event(
         "against-opensafe.pidfd",
         "the same by a pidfd",
         &["signal"],
         |site| signal_by_descriptor(site.supervisor, rustix::process::Signal::CONT),
     ),
-    event(
+    Attempt::event(
         "against-opensafe.trace",
         "tracing it",
         &["ptrace"],
         |site| attach(site.supervisor),
     ),
-    event(
+    Attempt::event(
         "against-opensafe.limits",
         "its limits",
         &["signal"],
         |site| limit(site.supervisor),
     ),
-    event(
+    Attempt::event(
         "against-opensafe.environment",
         "its environment",
         &["ptrace", "file"],
         |site| environment(site.supervisor),
     ),
-    event(
+    Attempt::event(
         "against-opensafe.memory",
         "its memory, opened for writing",
         &["ptrace", "file"],
@@ -64,7 +55,7 @@ pub(super) const ALL: &[Attempt] = &[
             OpenOptions::new().write(true).open(path).map(drop)
         },
     ),
-    event(
+    Attempt::event(
         "against-opensafe.descriptor",
         "what it has open (pidfd_getfd)",
         &["ptrace", "file"],
@@ -75,13 +66,13 @@ pub(super) const ALL: &[Attempt] = &[
             Ok(pidfd_getfd(&there, 2, PidfdGetfdFlags::empty()).map(drop)?)
         },
     ),
-    event(
+    Attempt::event(
         "against-opensafe.programs",
         "its programs in the kernel",
         &["bpf"],
         |_| knock::open_a_program(),
     ),
-    event(
+    Attempt::event(
         "against-opensafe.tables",
         "its tables in the kernel",
         &["bpf"],
@@ -130,6 +121,6 @@ pub(super) const ALL: &[Attempt] = &[
 const fn record(name: &'static str, shows: &'static str, make: Make) -> Attempt {
     Attempt {
         expects: Expects::Place,
-        ..event(name, shows, &[], make)
+        ..Attempt::event(name, shows, &[], make)
     }
 }

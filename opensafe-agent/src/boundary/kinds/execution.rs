@@ -23,11 +23,11 @@ use nix::{
 
 use super::super::{
     ATTEMPT,
-    attempt::{Attempt, Expects, Kind::Execution, Make, command},
+    attempt::{Attempt, Expects, Make, command},
 };
 
 const fn program(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::place(Execution, name, shows, make)
+    Attempt::place(name, shows, make)
 }
 
 /// Programs that no list names: only a policy that lists what may run stops them.

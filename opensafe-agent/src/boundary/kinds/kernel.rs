@@ -12,20 +12,11 @@ use nix::{
     kmod::{ModuleInitFlags, finit_module},
 };
 
-use super::super::attempt::{Attempt, Kind::Kernel, Make, command};
+use super::super::attempt::{Attempt, command};
 use crate::kernel::knock;
 
-const fn event(
-    name: &'static str,
-    shows: &'static str,
-    events: &'static [&'static str],
-    make: Make,
-) -> Attempt {
-    Attempt::event(Kernel, name, shows, events, make)
-}
-
 pub(super) const ALL: &[Attempt] = &[
-    event(
+    Attempt::event(
         "kernel.module",
         "loading code (finit_module, of no module)",
         &["module"],
@@ -38,10 +29,10 @@ pub(super) const ALL: &[Attempt] = &[
             }
         },
     ),
-    event("kernel.bpf-map", "a BPF map of its own", &["bpf"], |_| {
+    Attempt::event("kernel.bpf-map", "a BPF map of its own", &["bpf"], |_| {
         knock::make_a_map()
     }),
-    event(
+    Attempt::event(
         "kernel.key",
         "a key that the kernel keeps",
         &["keyring"],
@@ -51,7 +42,7 @@ pub(super) const ALL: &[Attempt] = &[
             added.map(drop).map_err(|error| error_of_key(&error))
         },
     ),
-    event(
+    Attempt::event(
         "kernel.terminal",
         "typing into a terminal (TIOCSTI)",
         &["terminal"],
@@ -64,49 +55,49 @@ pub(super) const ALL: &[Attempt] = &[
         },
     )
     .or_ends(&["status 13"]),
-    event(
+    Attempt::event(
         "kernel.memory",
         "the machine's memory (/dev/mem)",
         &["kernel", "file"],
         |_| opens("/dev/mem"),
     ),
-    event(
+    Attempt::event(
         "kernel.core",
         "the kernel's memory (/proc/kcore)",
         &["kernel", "file"],
         |_| opens("/proc/kcore"),
     ),
-    event(
+    Attempt::event(
         "kernel.ports",
         "I/O ports (/dev/port)",
         &["kernel", "file"],
         |_| opens("/dev/port"),
     ),
-    event(
+    Attempt::event(
         "kernel.trace",
         "what the kernel traces (tracefs)",
         &["kernel", "file"],
         |_| opens("/sys/kernel/tracing/trace"),
     ),
-    event(
+    Attempt::event(
         "kernel.core-pattern",
         "what runs when a process crashes",
         &["file"],
         |_| opens_for_writing("/proc/sys/kernel/core_pattern"),
     ),
-    event(
+    Attempt::event(
         "kernel.modprobe",
         "what runs to load a module",
         &["file"],
         |_| opens_for_writing("/proc/sys/kernel/modprobe"),
     ),
-    event(
+    Attempt::event(
         "kernel.sysrq",
         "commands to the kernel (SysRq)",
         &["file"],
         |_| opens_for_writing("/proc/sysrq-trigger"),
     ),
-    event(
+    Attempt::event(
         "kernel.messages",
         "the kernel's messages, written",
         &["file"],

@@ -5,14 +5,14 @@ use std::{fs, io, path::PathBuf};
 use super::{
     super::{
         ATTEMPT,
-        attempt::{Attempt, Kind::Membership, Make, command},
+        attempt::{Attempt, Make, command},
     },
     names::read,
 };
 use crate::sandbox::cgroup::mount_point;
 
 const fn cgroup(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::event(Membership, name, shows, &["cgroup", "file"], make)
+    Attempt::event(name, shows, &["cgroup", "file"], make)
 }
 
 pub(super) const ALL: &[Attempt] = &[
@@ -43,7 +43,6 @@ pub(super) const ALL: &[Attempt] = &[
         |site| fs::write(site.cgroup()?.join("cgroup.kill"), "1"),
     ),
     Attempt::any(
-        Membership,
         "membership.own-cgroup",
         "a secret, from a cgroup of its own",
         |site| {
@@ -61,7 +60,6 @@ pub(super) const ALL: &[Attempt] = &[
         },
     ),
     Attempt::place(
-        Membership,
         "membership.session",
         "a secret, from a session of its own",
         |site| {
@@ -70,7 +68,6 @@ pub(super) const ALL: &[Attempt] = &[
         },
     ),
     Attempt::place(
-        Membership,
         "membership.background",
         "by a process left in the background",
         |site| {

@@ -10,21 +10,21 @@ mod network;
 mod processes;
 mod writes;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Kind};
 
 /// All of them, kind by kind.
-pub(super) fn all() -> impl Iterator<Item = &'static Attempt> {
-    [
-        names::ALL,
-        writes::ALL,
-        execution::ALL,
-        network::ALL,
-        processes::ALL,
-        mounts::ALL,
-        kernel::ALL,
-        membership::ALL,
-        against::ALL,
-    ]
-    .into_iter()
-    .flatten()
+pub(super) fn all() -> impl Iterator<Item = (Kind, &'static Attempt)> {
+    let of = |kind| match kind {
+        Kind::Names => names::ALL,
+        Kind::Writes => writes::ALL,
+        Kind::Execution => execution::ALL,
+        Kind::Network => network::ALL,
+        Kind::Processes => processes::ALL,
+        Kind::Mounts => mounts::ALL,
+        Kind::Kernel => kernel::ALL,
+        Kind::Membership => membership::ALL,
+        Kind::AgainstOpensafe => against::ALL,
+    };
+    let each = Kind::ALL.into_iter();
+    each.flat_map(move |kind| of(kind).iter().map(move |attempt| (kind, attempt)))
 }

@@ -12,16 +12,16 @@ use nix::{
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::{
-    super::attempt::{Attempt, Kind::Mounts, Make},
+    super::attempt::{Attempt, Make},
     names::{read, read_all},
 };
 
 const fn reads(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::any(Mounts, name, shows, make)
+    Attempt::any(name, shows, make)
 }
 
 const fn shared(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::event(Mounts, name, shows, &["mount"], make)
+    Attempt::event(name, shows, &["mount"], make)
 }
 
 pub(super) const ALL: &[Attempt] = &[

@@ -22,13 +22,13 @@ use nix::{
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::super::{
-    attempt::{Attempt, Expects, Kind::Names, Make, command},
+    attempt::{Attempt, Expects, Make, command},
     inside::as_daemon,
     site::{LONG_NAMES, Site, long_name},
 };
 
 const fn secret(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::place(Names, name, shows, make)
+    Attempt::place(name, shows, make)
 }
 
 pub(super) const ALL: &[Attempt] = &[
@@ -118,19 +118,14 @@ pub(super) const ALL: &[Attempt] = &[
             read(other)
         },
     ),
-    Attempt::any(
-        Names,
-        "names.long-path",
-        "at a path of over 4,096 bytes",
-        |site| {
-            chdir(&site.path("secret"))?;
-            let name = long_name();
-            for _ in 0..LONG_NAMES {
-                chdir(name.as_str())?;
-            }
-            read("token")
-        },
-    ),
+    Attempt::any("names.long-path", "at a path of over 4,096 bytes", |site| {
+        chdir(&site.path("secret"))?;
+        let name = long_name();
+        for _ in 0..LONG_NAMES {
+            chdir(name.as_str())?;
+        }
+        read("token")
+    }),
     secret("names.thread", "by a thread", |site| {
         let secret = site.secret();
         let thread = std::thread::spawn(move || read(secret));
@@ -147,14 +142,12 @@ pub(super) const ALL: &[Attempt] = &[
         |site| watched(&site.secret()),
     ),
     Attempt::event(
-        Names,
         "names.received",
         "open, from a process outside (SCM_RIGHTS)",
         &["file"],
         |site| read_all(received(site, "file")?),
     ),
     Attempt::event(
-        Names,
         "names.proc-fd",
         "by /proc/PID/fd of a process outside",
         &["ptrace", "file"],
@@ -164,7 +157,6 @@ pub(super) const ALL: &[Attempt] = &[
         },
     ),
     Attempt::event(
-        Names,
         "names.proc-pid-root",
         "by /proc/PID/root of a process outside",
         &["ptrace", "file"],

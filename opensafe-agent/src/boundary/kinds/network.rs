@@ -21,18 +21,18 @@ use nix::sys::socket::{
 
 use super::{
     super::{
-        attempt::{Attempt, Kind::Network, Make, command},
+        attempt::{Attempt, Make, command},
         site::{DENIED_ADDRESS, Site},
     },
     names::received,
 };
 
 const fn peer(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::event(Network, name, shows, &["connect"], make)
+    Attempt::event(name, shows, &["connect"], make)
 }
 
 const fn made(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::event(Network, name, shows, &["socket"], make)
+    Attempt::event(name, shows, &["socket"], make)
 }
 
 /// TCP_FASTOPEN's way to connect by sending: MSG_FASTOPEN (include/linux/socket.h).
@@ -120,21 +120,15 @@ pub(super) const ALL: &[Attempt] = &[
         },
     ),
     Attempt::event(
-        Network,
         "network.received",
         "a connection from outside (SCM_RIGHTS)",
         &["connect", "file"],
         |site| File::from(received(site, "peer")?).write_all(b"x"),
     ),
+    Attempt::event("network.bind", "a denied local port", &["bind"], |site| {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, site.closed_port)).map(drop)
+    }),
     Attempt::event(
-        Network,
-        "network.bind",
-        "a denied local port",
-        &["bind"],
-        |site| TcpListener::bind((Ipv4Addr::LOCALHOST, site.closed_port)).map(drop),
-    ),
-    Attempt::event(
-        Network,
         "network.bind-any",
         "the same on 0.0.0.0",
         &["bind"],
@@ -157,7 +151,6 @@ pub(super) const ALL: &[Attempt] = &[
         |_| open(AddressFamily::Alg, SockType::SeqPacket, None).map(drop),
     ),
     Attempt::event(
-        Network,
         "network.systemd",
         "systemd, which starts programs for others",
         &["connect"],

@@ -23,7 +23,7 @@ use rustix::process::{
 
 use super::{
     super::{
-        attempt::{Attempt, Kind::Processes, Make},
+        attempt::{Attempt, Make},
         outside::Outside,
         site::Site,
     },
@@ -32,11 +32,11 @@ use super::{
 
 const fn looks(name: &'static str, shows: &'static str, make: Make) -> Attempt {
     // What a policy says about the files in /proc may come first.
-    Attempt::event(Processes, name, shows, &["ptrace", "file"], make)
+    Attempt::event(name, shows, &["ptrace", "file"], make)
 }
 
 const fn acts(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::event(Processes, name, shows, &["signal"], make)
+    Attempt::event(name, shows, &["signal"], make)
 }
 
 pub(super) const ALL: &[Attempt] = &[
@@ -89,7 +89,6 @@ pub(super) const ALL: &[Attempt] = &[
         read(format!("/proc/{}/maps", site.helper.process))
     }),
     Attempt::event(
-        Processes,
         "processes.descriptor",
         "a file that it has open (pidfd_getfd)",
         &["ptrace", "file"],

@@ -22,12 +22,12 @@ use nix::{
 use rustix::fs::XattrFlags;
 
 use super::{
-    super::attempt::{Attempt, Kind::Writes, Make, command},
+    super::attempt::{Attempt, Make, command},
     names::received,
 };
 
 const fn change(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::place(Writes, name, shows, make)
+    Attempt::place(name, shows, make)
 }
 
 pub(super) const ALL: &[Attempt] = &[
@@ -131,7 +131,6 @@ pub(super) const ALL: &[Attempt] = &[
         )?)
     }),
     Attempt::event(
-        Writes,
         "writes.received",
         "into a file that came open from outside",
         &["file"],

@@ -1,5 +1,7 @@
 //! Operations, binding, and sockets themselves.
 
+use opensafe_common::socket::AF_PACKET;
+
 use super::*;
 
 #[test]
@@ -108,15 +110,10 @@ fn socket(id: &str, verdict: Verdict, kinds: &[&str]) -> Rule {
     rule(id, verdict, Subject::Socket(kinds.collect()))
 }
 
-const AF_UNIX: u16 = 1;
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
-const AF_NETLINK: u16 = 16;
-const AF_PACKET: u16 = 17;
 const AF_VSOCK: u16 = 40;
 const STREAM: u16 = 1;
 const DGRAM: u16 = 2;
-const RAW: u16 = 3;
+const RAW: u16 = SOCK_RAW;
 
 #[test]
 fn a_socket_whose_peers_are_decided_later_may_be_made() {

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::{
-    harness::{Leftovers, Outcome, Problems, opensafe},
+    harness::{Leftovers, Outcome, Problems, ask, opensafe},
     scenarios,
 };
 
@@ -14,24 +14,16 @@ scenarios![
     boundary_audit_lists_what_is_open_and_names_no_value,
 ];
 
-/// What was asked for, and its exit status, standard output and standard error.
-fn ask(arguments: &[&str]) -> Result<(i32, String, String)> {
-    let mut command = opensafe();
-    command
+/// What was asked for, with a credential in the environment: status, standard output, standard error.
+fn asked(arguments: &[&str]) -> Result<(i32, String, String)> {
+    ask(opensafe()
         .args(arguments)
-        .env("BOUNDARY_API_TOKEN", "never-shown");
-    let output = command.output().context("opensafe")?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok((
-        output.status.code().unwrap_or(-1),
-        text(&output.stdout),
-        text(&output.stderr),
-    ))
+        .env("BOUNDARY_API_TOKEN", "never-shown"))
 }
 
 fn every_attempt_of_boundary_test_is_stopped_and_recorded() -> Result<Outcome> {
     let before = Leftovers::now()?;
-    let (status, text, said) = ask(&["boundary", "test", "--json"])?;
+    let (status, text, said) = asked(&["boundary", "test", "--json"])?;
     let mut problems = Problems::default();
     let report: Value = serde_json::from_str(&text)
         .with_context(|| format!("no JSON: status {status}: {text}{said}"))?;
@@ -63,7 +55,7 @@ fn every_attempt_of_boundary_test_is_stopped_and_recorded() -> Result<Outcome> {
 }
 
 fn what_boundary_prints_for_a_person_says_how_many_held() -> Result<Outcome> {
-    let (status, text, said) = ask(&["boundary", "test", "--only", "writes"])?;
+    let (status, text, said) = asked(&["boundary", "test", "--only", "writes"])?;
     let mut problems = Problems::default();
     problems.equal("the exit status", status, 0);
     let rows = text
@@ -75,14 +67,14 @@ fn what_boundary_prints_for_a_person_says_how_many_held() -> Result<Outcome> {
         format!("{rows} rows, and not {counted:?}: {text}{said}")
     });
     problems.check(text.ends_with("the boundary holds\n"), || text.clone());
-    let (status, listed, _) = ask(&["boundary", "test", "--list", "--only", "writes"])?;
+    let (status, listed, _) = asked(&["boundary", "test", "--list", "--only", "writes"])?;
     problems.check(status == 0 && listed.lines().count() >= rows, || listed);
     problems.outcome()
 }
 
 fn boundary_audit_lists_what_is_open_and_names_no_value() -> Result<Outcome> {
     let mut problems = Problems::default();
-    let (status, text, said) = ask(&["boundary", "audit", "--policy", "coding-agent", "--json"])?;
+    let (status, text, said) = asked(&["boundary", "audit", "--policy", "coding-agent", "--json"])?;
     let report: Value = serde_json::from_str(&text)
         .with_context(|| format!("no JSON: status {status}: {text}{said}"))?;
     let ids: Vec<&str> = report["findings"]
@@ -100,7 +92,7 @@ fn boundary_audit_lists_what_is_open_and_names_no_value() -> Result<Outcome> {
         || text.clone(),
     );
     problems.equal("the exit status", status, 1);
-    let (status, text, said) = ask(&["boundary", "audit", "--pid", "1"])?;
+    let (status, text, said) = asked(&["boundary", "audit", "--pid", "1"])?;
     problems.check(status == 1 && text.contains("no policy"), || {
         format!("--pid 1: {status}: {text}{said}")
     });

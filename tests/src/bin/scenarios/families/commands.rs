@@ -1,12 +1,12 @@
 //! The other commands, on what a run left.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::{
-    harness::{Leftovers, Outcome, Policy, Problems, Run, deny, directory, opensafe, write},
+    harness::{Leftovers, Outcome, Policy, Problems, Run, ask, deny, directory, opensafe, write},
     scenarios,
 };
 
@@ -15,17 +15,6 @@ scenarios![
     a_record_is_shown_and_listed_as_it_is,
     policies_that_ship_are_sound_and_pass_their_tests,
 ];
-
-/// What a command printed: status, standard output, standard error.
-fn ask(command: &mut Command) -> Result<(i32, String, String)> {
-    let output = command.output().context("opensafe")?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok((
-        output.status.code().unwrap_or(-1),
-        text(&output.stdout),
-        text(&output.stderr),
-    ))
-}
 
 fn doctor_finds_everything_here_and_leaves_nothing_behind() -> Result<Outcome> {
     let before = Leftovers::now()?;

@@ -179,3 +179,14 @@ impl Problems {
         held()
     }
 }
+
+/// What a command printed: status, standard output, standard error.
+pub(crate) fn ask(command: &mut Command) -> Result<(i32, String, String)> {
+    let output = command.output().context("opensafe")?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((
+        output.status.code().unwrap_or(-1),
+        text(&output.stdout),
+        text(&output.stderr),
+    ))
+}

@@ -3,11 +3,12 @@
 //! [`Kernel::load`] makes the maps and loads the programs; nothing is attached yet.
 //! [`Kernel::install`] writes a policy's tables, [`Kernel::arm`] puts a cgroup under it,
 //! [`Kernel::attach`] makes it all effective. When the value is dropped, everything is gone from the
-//! kernel: nothing is pinned.
+//! kernel, or on its way out: nothing is pinned where another process could find it.
 
 mod abilities;
 mod btf;
 mod decode;
+mod held;
 mod hooks;
 #[allow(unsafe_code)] // membarrier(2), for which there is no safe wrapper
 mod install;
@@ -39,6 +40,7 @@ pub use btf::{BtfError, VMLINUX};
 pub use hooks::{Attach, HOOKS, Hook, Purpose};
 pub use reader::Events;
 
+use held::Held;
 use install::Regions;
 use messages::Messages;
 use programs::States;
@@ -128,6 +130,7 @@ pub struct Kernel {
     rename_lock_known: bool,
     /// When it was loaded, in seconds since 1970.
     started_s: u32,
+    held: Option<Held>,
 }
 
 impl Kernel {
@@ -183,6 +186,8 @@ impl Kernel {
             regions,
             rename_lock_known: rename_lock != 0,
             started_s: now_s(),
+            // Without it, whoever drops this value waits.
+            held: Held::new().ok(),
         })
     }
 
@@ -250,12 +255,12 @@ impl Kernel {
                 Attach::Iterator => false,
             };
             if wanted && self.has(hook.program) {
-                programs::attach(&mut self.ebpf, hook, cgroup).map_err(|reason| {
-                    KernelError::Attach {
+                programs::attach(&mut self.ebpf, hook, cgroup, self.held.as_ref()).map_err(
+                    |reason| KernelError::Attach {
                         hook: hook.target,
                         reason,
-                    }
-                })?;
+                    },
+                )?;
             }
         }
         Ok(())

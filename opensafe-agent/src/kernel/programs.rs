@@ -18,6 +18,7 @@ use aya::{
 
 use super::{
     State, btf,
+    held::Held,
     hooks::{Attach, HOOKS, Hook},
 };
 
@@ -85,21 +86,37 @@ fn load_one(program: &mut Program, hook: &Hook, btf: &Btf) -> State {
 }
 
 // A link of its own adds itself to what others attached there; aya's modes are for kernels without links.
-pub(super) fn attach(ebpf: &mut Ebpf, hook: &Hook, cgroup: &impl AsFd) -> Result<(), String> {
+pub(super) fn attach(
+    ebpf: &mut Ebpf,
+    hook: &Hook,
+    cgroup: &impl AsFd,
+    held: Option<&Held>,
+) -> Result<(), String> {
     let program = ebpf
         .program_mut(hook.program)
         .ok_or("not in the kernel object")?;
     let attached = match hook.attach {
-        Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.attach().map(drop)),
+        Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| {
+            let link = lsm.attach()?;
+            held.map(|held| Ok((held, lsm.take_link(link)?)))
+                .transpose()
+        }),
         Attach::RawTracepoint => <&mut RawTracePoint>::try_from(program)
-            .and_then(|tracepoint| tracepoint.attach(hook.target).map(drop)),
-        Attach::Iterator => <&mut Iter>::try_from(program).and_then(|iter| iter.attach().map(drop)),
+            .and_then(|tracepoint| tracepoint.attach(hook.target).map(|_| None)),
+        Attach::Iterator => {
+            <&mut Iter>::try_from(program).and_then(|iter| iter.attach().map(|_| None))
+        }
         Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(|hook| {
             hook.attach(cgroup.as_fd(), CgroupAttachMode::Single)
-                .map(drop)
+                .map(|_| None)
         }),
     };
-    attached.map_err(|error| describe(&error))
+    match attached.map_err(|error| describe(&error))? {
+        Some((held, link)) => held
+            .hold(link.into(), hook.program)
+            .map_err(|error| with_cause(&error)),
+        None => Ok(()),
+    }
 }
 
 /// The kernel's words: the errno, and in a developer's run the verifier's last lines.
@@ -121,12 +138,14 @@ pub(super) fn describe(error: &ProgramError) -> String {
                 format!("BPF_PROG_LOAD: {errno}\n{log}")
             }
         }
-        other => {
-            // aya's own words leave the errno to the source.
-            let cause = std::error::Error::source(other).map(|source| format!(": {source}"));
-            format!("{other}{}", cause.unwrap_or_default())
-        }
+        other => with_cause(other),
     }
+}
+
+// aya's own words leave the errno to the source.
+fn with_cause(error: &dyn std::error::Error) -> String {
+    let cause = error.source().map(|source| format!(": {source}"));
+    format!("{error}{}", cause.unwrap_or_default())
 }
 
 /// Set it to have the verifier's words in errors.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     operation::{self, Operation, WORKER},
     policy,
-    sandbox::{self, Memory},
+    sandbox::{self, Memory, Programs},
     time,
     worker::{Cost, Worker},
 };
@@ -80,6 +80,7 @@ pub(crate) fn figures() -> Result<Value> {
     let mut outside = outside_worker()?;
     let mut rounds = Rounds::default();
     let mut memory = BTreeMap::new();
+    let programs = Programs::now();
 
     for cycle in 0..cycles {
         eprintln!("cycle {} of {cycles}", cycle + 1);
@@ -90,6 +91,7 @@ pub(crate) fn figures() -> Result<Value> {
         for (rules, policy) in &policies {
             let taken = sandboxed_block(&mut rounds, *rules, policy, &mut outside, &operations)?;
             memory.insert(rules.to_string(), taken);
+            programs.wait();
         }
     }
     outside.end()?;

@@ -4,9 +4,12 @@ use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
+use aya::programs::loaded_programs;
 
 /// `opensafe run` with a policy, quiet.
 pub(crate) fn opensafe(policy: &Path) -> Command {
@@ -23,6 +26,22 @@ pub(crate) fn opensafe(policy: &Path) -> Command {
         .arg("--");
     command.stdin(Stdio::null());
     command
+}
+
+/// The kernel's programs before OpenSafe's. Those of a run that has ended are detached in the background.
+pub(crate) struct Programs(usize);
+
+impl Programs {
+    pub(crate) fn now() -> Self {
+        Self(loaded_programs().count())
+    }
+
+    /// Waits until there are no others any more.
+    pub(crate) fn wait(&self) {
+        while loaded_programs().count() > self.0 {
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
 }
 
 /// A process's memory in bytes.

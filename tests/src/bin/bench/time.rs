@@ -31,6 +31,7 @@ pub(crate) fn processor_times() -> Result<Value> {
 }
 
 fn times(repetitions: usize, measure: impl Fn(&mut Command) -> Result<f64>) -> Result<Value> {
+    let programs = sandbox::Programs::now();
     let mut bare = f64::INFINITY;
     let mut sandboxed = [f64::INFINITY; RULES.len()];
     for _ in 0..repetitions {
@@ -38,6 +39,7 @@ fn times(repetitions: usize, measure: impl Fn(&mut Command) -> Result<f64>) -> R
         for (rules, least) in RULES.iter().zip(&mut sandboxed) {
             let policy = policy::write(*rules)?;
             *least = least.min(measure(sandbox::opensafe(&policy).arg(PROGRAM))?);
+            programs.wait();
         }
     }
     let runs: Map<_, _> = RULES

@@ -81,11 +81,13 @@ impl Examination {
 pub fn examine() -> Result<Examination, RunError> {
     let (kernel, outcome) = canary::send()?;
     let enforcement = confirmed(kernel.enforcement(), outcome);
-    Ok(Examination {
+    let examination = Examination {
         checks: checks(&kernel, outcome),
         hooks: hooks(&kernel),
         enforcement,
-    })
+    };
+    kernel.let_go();
+    Ok(examination)
 }
 
 /// What the programs promise, as far as the canary bears it out.

@@ -3,7 +3,7 @@
 //! [`Kernel::load`] makes the maps and loads the programs; nothing is attached yet.
 //! [`Kernel::install`] writes a policy's tables, [`Kernel::arm`] puts a cgroup under it,
 //! [`Kernel::attach`] makes it all effective. When the value is dropped, everything is gone from the
-//! kernel, or on its way out: nothing is pinned where another process could find it.
+//! kernel; [`Kernel::let_go`] does not wait for that. Nothing is pinned where another process could find it.
 
 mod abilities;
 mod btf;
@@ -255,7 +255,7 @@ impl Kernel {
                 Attach::Iterator => false,
             };
             if wanted && self.has(hook.program) {
-                programs::attach(&mut self.ebpf, hook, cgroup, self.held.as_ref()).map_err(
+                programs::attach(&mut self.ebpf, hook, cgroup, self.held.as_mut()).map_err(
                     |reason| KernelError::Attach {
                         hook: hook.target,
                         reason,
@@ -264,6 +264,14 @@ impl Kernel {
             }
         }
         Ok(())
+    }
+
+    /// Ends, and leaves it to the kernel to detach the programs: on Linux 6.1 and 6.12 that may take 8 s.
+    pub fn let_go(mut self) {
+        if let Some(held) = self.held.take() {
+            drop(self);
+            held.let_go();
+        }
     }
 
     /// Starts reading events. Once.

@@ -90,7 +90,7 @@ pub(super) fn attach(
     ebpf: &mut Ebpf,
     hook: &Hook,
     cgroup: &impl AsFd,
-    held: Option<&Held>,
+    held: Option<&mut Held>,
 ) -> Result<(), String> {
     let program = ebpf
         .program_mut(hook.program)

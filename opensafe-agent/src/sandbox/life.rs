@@ -48,6 +48,7 @@ pub(super) struct Life {
     enricher: Enricher,
     sinks: Sinks<File, StandardError>,
     ready: Vec<Enriched>,
+    asked_to_end: bool,
 }
 
 /// Mounts in namespaces of the sandbox's own that are given a name at most.
@@ -75,6 +76,7 @@ impl Life {
             enricher,
             sinks,
             ready: Vec::new(),
+            asked_to_end: false,
         }
     }
 
@@ -105,6 +107,7 @@ impl Life {
                     biased;
                     received = signals.recv() => {
                         if let Some(received) = received {
+                            self.asked_to_end |= received.asks_to_end();
                             pass_on(received, &child, cgroup, &mut kill_at);
                         }
                     }
@@ -298,14 +301,19 @@ impl Life {
             marks_failed: self.kernel.count(Counter::MarksFailed),
             outlived: escaped,
         };
-        self.sinks.end(Ending {
+        let end = self.sinks.end(Ending {
             time: UnixNano::now(),
             duration,
             status,
             losses,
             trouble,
             cleanup,
-        })
+        });
+        // Who asked for the end is to find nothing left; whoever waits for the command is not to wait for the kernel.
+        if !self.asked_to_end {
+            self.kernel.let_go();
+        }
+        end
     }
 }
 

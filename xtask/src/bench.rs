@@ -158,13 +158,15 @@ struct Figures {
 }
 
 /// The operations with their titles in the table.
-const OPERATIONS: [(&str, &str); 6] = [
+const OPERATIONS: [(&str, &str); 8] = [
     ("open_close", "open + close, path of six components"),
     ("open_close_short", "open + close, `/tmp/f`"),
     ("stat", "stat"),
     ("fork_exec", "fork + exec of a static program"),
     ("connect", "TCP connect to loopback + close"),
     ("write_4k", "write of 4 KiB"),
+    ("git_status", "`git status`, 10,000 files"),
+    ("compile", "`make -j4` of C files"),
 ];
 
 impl Figures {

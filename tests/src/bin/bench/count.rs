@@ -25,7 +25,7 @@ const OBJECT: &str = "opensafe.o";
 /// Rules in the two policies.
 const RULES: [usize; 2] = [16, 1000];
 /// Blocks of each kind.
-const CYCLES: usize = 5;
+const CYCLES: usize = 3;
 
 /// All rounds' results, by where they were made and the operation.
 #[derive(Default)]

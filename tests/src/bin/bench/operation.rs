@@ -24,6 +24,10 @@ const SHORT: &CStr = c"/tmp/f";
 const PROGRAM: &CStr = c"/tmp/nothing";
 /// This program, at a place with one name only.
 pub(crate) const WORKER: &str = "/tmp/worker";
+/// The repository.
+const TREE: &str = "/tmp/tree";
+/// The project in C.
+const PROJECT: &str = "/tmp/project";
 /// Bytes of a write.
 const BLOCK: usize = 4096;
 /// Connections that may wait to be accepted; also the most that one round makes.
@@ -44,17 +48,23 @@ pub(crate) enum Operation {
     Connect,
     /// pwrite(2) of 4 KiB to a file on tmpfs.
     Write,
+    /// `git status` in a tree of 10,000 files of which none has changed.
+    GitStatus,
+    /// `make` of four C files, four at a time.
+    Compile,
 }
 
 impl Operation {
     /// All, in the order of the table.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::OpenClose,
         Self::OpenCloseShort,
         Self::Stat,
         Self::ForkExec,
         Self::Connect,
         Self::Write,
+        Self::GitStatus,
+        Self::Compile,
     ];
 
     /// Its name in figures.
@@ -66,6 +76,8 @@ impl Operation {
             Self::ForkExec => "fork_exec",
             Self::Connect => "connect",
             Self::Write => "write_4k",
+            Self::GitStatus => "git_status",
+            Self::Compile => "compile",
         }
     }
 
@@ -82,6 +94,15 @@ impl Operation {
             Self::ForkExec => 40,
             Self::Connect => 200,
             Self::OpenClose | Self::OpenCloseShort | Self::Stat | Self::Write => 2000,
+            Self::GitStatus | Self::Compile => 1,
+        }
+    }
+
+    /// How often before it is measured.
+    pub(crate) const fn warm_up(self) -> u32 {
+        match self {
+            Self::GitStatus | Self::Compile => 1,
+            _ => 3,
         }
     }
 }
@@ -95,7 +116,70 @@ pub(crate) fn prepare() -> Result<()> {
     }
     let own = std::env::current_exe().context("this program's own file")?;
     fs::copy(own, WORKER).context(WORKER)?;
-    compile(PROGRAM)
+    compile(PROGRAM)?;
+    make_tree()?;
+    make_project()
+}
+
+/// A repository of 10,000 files in 100 directories, all committed.
+fn make_tree() -> Result<()> {
+    for directory in 0..100 {
+        let directory = Path::new(TREE).join(format!("directory-{directory}"));
+        fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+        for file in 0..100 {
+            fs::write(directory.join(format!("file-{file}.txt")), "text\n")?;
+        }
+    }
+    let identity = [
+        "-c",
+        "user.name=bench",
+        "-c",
+        "user.email=bench@example.org",
+    ];
+    for words in [
+        &["init", "--quiet"][..],
+        &["add", "--all"],
+        &["commit", "--quiet", "--message=all"],
+    ] {
+        succeed(
+            Command::new("git")
+                .args(["-C", TREE])
+                .args(identity)
+                .args(words),
+        )?;
+    }
+    Ok(())
+}
+
+/// A small project in C.
+fn make_project() -> Result<()> {
+    const PARTS: u32 = 4;
+    let project = Path::new(PROJECT);
+    fs::create_dir_all(project).context(PROJECT)?;
+    let objects: Vec<String> = (0..PARTS).map(|part| format!("part{part}.o")).collect();
+    let rules = format!("CFLAGS = -O1\nall: {}\n", objects.join(" "));
+    fs::write(project.join("Makefile"), rules)?;
+    for part in 0..PARTS {
+        let source = format!(
+            "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
+             int part{part}(const char *text) {{ return printf(\"%zu\\n\", strlen(text) + {part}); }}\n"
+        );
+        fs::write(project.join(format!("part{part}.c")), source)?;
+    }
+    Ok(())
+}
+
+/// Runs a program that has nothing to say.
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .with_context(|| format!("{command:?}"))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
 }
 
 /// Compiles a static program that does nothing, with what is in the guest for that.
@@ -197,6 +281,17 @@ impl Bench {
                 Operation::ForkExec => self.fork_exec()?,
                 Operation::Connect => self.connect()?,
                 Operation::Write => self.file.write_all_at(&[0x5a; BLOCK], 0)?,
+                Operation::GitStatus => succeed(Command::new("git").args(["-C", TREE, "status"]))?,
+                Operation::Compile => {
+                    let words = [
+                        "--directory",
+                        PROJECT,
+                        "--always-make",
+                        "--jobs=4",
+                        "--silent",
+                    ];
+                    succeed(Command::new("make").args(words))?;
+                }
             }
         }
         let whole = begin.elapsed();

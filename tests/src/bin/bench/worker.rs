@@ -11,9 +11,6 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::operation::{Bench, Operation};
 
-/// Repetitions before a round that are not measured.
-const WARM_UP: u32 = 3;
-
 /// The worker's side: each line names an operation, each answer is the nanoseconds that it took.
 pub(crate) fn serve() -> Result<()> {
     let bench = Bench::new()?;
@@ -22,7 +19,7 @@ pub(crate) fn serve() -> Result<()> {
         let operation =
             Operation::named(&line).with_context(|| format!("no operation {line:?}"))?;
         bench
-            .run(operation, WARM_UP)
+            .run(operation, operation.warm_up())
             .with_context(|| line.clone())?;
         let spent = bench
             .run(operation, operation.repetitions())

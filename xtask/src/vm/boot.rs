@@ -254,10 +254,12 @@ impl Run {
 
     fn qemu(&self, guest: &Guest, kernel: &Kernel, disks: &[Disk], kvm: bool) -> Result<Command> {
         let cpus = guest.cpus.unwrap_or(if guest.icount { 1 } else { 2 });
+        // Emulated string instructions go byte by byte; the kernel has loops for processors without fast ones.
+        const EMULATED: &str = "max,-erms,-fsrm";
         let (cpu, accel) = match (kvm, guest.icount) {
-            (_, true) => ("max,-erms,-fsrm", "tcg,thread=single"),
+            (_, true) => (EMULATED, "tcg,thread=single"),
             (true, _) => ("host", "kvm"),
-            (false, _) => ("max", "tcg,thread=multi"),
+            (false, _) => (EMULATED, "tcg,thread=multi"),
         };
         let mut qemu = bare_qemu(kernel, &guest.cmdline, &self.file("console"));
         qemu.env("TMPDIR", &self.folder);

@@ -59,7 +59,8 @@ impl Held {
         let Some(mount) = self.mount.take() else {
             return;
         };
-        let waits = Version::current().is_ok_and(|kernel| kernel < Version::new(6, 5, 0));
+        let waits = !self.names.is_empty()
+            && Version::current().is_ok_and(|kernel| kernel < Version::new(6, 5, 0));
         if let (true, Ok(mount)) = (waits, mount.try_clone()) {
             // Any program that ends by itself will do, and nobody waits for it. Where none can be started, this process
             // waits.

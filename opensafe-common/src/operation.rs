@@ -122,10 +122,14 @@ pub enum How {
     Clock = 23,
     /// Writing a file that /proc has of a process.
     ProcessFile = 24,
+    /// Answering for others whether files may be opened; the number is the events' mask (`FAN_*_PERM`).
+    Fanotify = 25,
+    /// Freezing, thawing or shutting down a file system; the number is the ioctl's.
+    FileSystemIoctl = 26,
 }
 
 impl How {
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 26] = [
         Self::Mount,
         Self::MoveMount,
         Self::Unmount,
@@ -150,6 +154,8 @@ impl How {
         Self::Remount,
         Self::Clock,
         Self::ProcessFile,
+        Self::Fanotify,
+        Self::FileSystemIoctl,
     ];
 
     /// The way of a number that came from the kernel.

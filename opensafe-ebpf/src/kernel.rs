@@ -119,6 +119,9 @@ kernel_types! {
         peer_port: u16 = sock_dport,
         peer_v4: u32 = sock_daddr,
         peer_v6_high: u64 = sock_v6_daddr,
+        own_v4: u32 = inet_sock_saddr,
+        bound_device: u32 = sock_bound_device,
+        device_for_sends: u32 = inet_sock_device,
         unix_address: UnixAddress = unix_sock_addr,
         unix_peer: Sock = unix_sock_peer,
         unix_dentry: Dentry = unix_sock_path_dentry,
@@ -130,10 +133,40 @@ kernel_types! {
 }
 
 impl Sock {
+    /// Where a socket's packets to the unspecified IPv4 address go: to the socket's own address, or without one to the
+    /// loopback's (`ip_route_output_key_hash_rcu` in net/ipv4/route.c), in the network's order. `None` if that depends on
+    /// a device.
+    #[inline(always)]
+    pub fn where_unspecified_leads(self) -> Option<u32> {
+        // 127.0.0.1
+        const LOOPBACK: u32 = u32::from_ne_bytes([127, 0, 0, 1]);
+        match (
+            self.own_v4()?,
+            self.bound_device()?,
+            self.device_for_sends()?,
+        ) {
+            (0, 0, 0) => Some(LOOPBACK),
+            (0, _, _) => None,
+            (own, _, _) => Some(own),
+        }
+    }
+
     /// The low half of the peer's IPv6 address, in the network's order.
     #[inline(always)]
     pub fn peer_v6_low(self) -> Option<u64> {
         read(self.0 + u64::from(constant!(OFFSETS.sock_v6_daddr)) + 8)
+    }
+}
+
+impl Dentry {
+    /// Tells a name from another that has its dentry later: its directory, hash and length are in it.
+    #[inline(always)]
+    pub fn identity(self) -> u64 {
+        // The hash shares its word with the length (`struct qstr`).
+        let at = u64::from(constant!(OFFSETS.dentry_name_len) & !7);
+        let name: u64 = read(self.0 + at).unwrap_or(0);
+        let parent = self.parent().map_or(0, |parent| parent.0);
+        self.0 ^ parent.rotate_left(21) ^ name.rotate_left(43)
     }
 }
 

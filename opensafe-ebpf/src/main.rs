@@ -79,6 +79,8 @@ lsm_programs! {
     inode_set_acl("inode_set_acl") = file::extended_attributes;
     /// An access list taken away (Linux ≥ 6.2).
     inode_remove_acl("inode_remove_acl") = file::extended_attributes;
+    /// A file's flags, by its name (Linux ≥ 6.17).
+    inode_file_setattr("inode_file_setattr") = file::flags;
     /// A descriptor from elsewhere.
     file_receive("file_receive") = file::receive;
     /// A command to a device.

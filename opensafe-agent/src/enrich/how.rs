@@ -32,6 +32,8 @@ pub(super) fn words(how: How, number: u32) -> String {
         How::Remount => "remount",
         How::Clock => "clock",
         How::ProcessFile => "write /proc file",
+        How::Fanotify => "fanotify permission events",
+        How::FileSystemIoctl => return file_system(number),
     };
     known.to_owned()
 }
@@ -49,6 +51,17 @@ fn terminal(number: u32) -> String {
         0x5412 => "TIOCSTI".to_owned(),
         0x541c => "TIOCLINUX".to_owned(),
         0x541d => "TIOCCONS".to_owned(),
+        0x540e => "TIOCSCTTY".to_owned(),
+        other => format!("ioctl {other:#x}"),
+    }
+}
+
+/// include/uapi/linux/fs.h; fs/ext4/ext4.h
+fn file_system(number: u32) -> String {
+    match number {
+        0xc004_5877 => "FIFREEZE".to_owned(),
+        0xc004_5878 => "FITHAW".to_owned(),
+        0x8004_587d => "SHUTDOWN".to_owned(),
         other => format!("ioctl {other:#x}"),
     }
 }

@@ -89,6 +89,7 @@ hooks! {
     inode_removexattr Lsm "inode_removexattr" File "extended attributes are removed unchecked";
     inode_set_acl Lsm "inode_set_acl" File "access lists are set unchecked" since "6.2";
     inode_remove_acl Lsm "inode_remove_acl" File "access lists are removed unchecked" since "6.2";
+    inode_file_setattr Lsm "inode_file_setattr" File "flags are set by file_setattr(2) unchecked" since "6.17";
     file_receive Lsm "file_receive" File "descriptors that come with messages are unchecked";
     file_ioctl Lsm "file_ioctl" File "devices are asked unchecked, and typing into a terminal is";
     file_ioctl_compat Lsm "file_ioctl_compat" File "32-bit programs ask devices unchecked" since "6.8";

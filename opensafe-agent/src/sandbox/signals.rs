@@ -31,6 +31,10 @@ const TAKEN: [Signal; 8] = [
     Signal::SIGWINCH,
 ];
 
+/// Signals that do nothing here: the kernel sends them to the whole process group when one of it reads or writes the
+/// terminal out of turn, and whoever records is not to be stopped by whom it records.
+const IGNORED: [Signal; 2] = [Signal::SIGTTIN, Signal::SIGTTOU];
+
 /// One signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
@@ -64,7 +68,7 @@ impl Signals {
         for signal in TAKEN {
             set.add(signal);
         }
-        set.thread_block()?;
+        blocked(set).thread_block()?;
         Ok(Self {
             source: SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?,
         })
@@ -76,7 +80,7 @@ impl Signals {
         for signal in TAKEN {
             set.add(signal);
         }
-        set.thread_unblock()
+        blocked(set).thread_unblock()
     }
 
     /// A signal that is already there.
@@ -109,4 +113,11 @@ impl Signals {
             })?;
         Ok(receiver)
     }
+}
+
+fn blocked(mut set: SigSet) -> SigSet {
+    for signal in IGNORED {
+        set.add(signal);
+    }
+    set
 }

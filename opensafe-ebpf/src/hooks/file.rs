@@ -47,7 +47,7 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
         flags: 0,
         by: By::Rules,
     };
-    if flags & FMODE_EXEC_FLAG == 0 {
+    if flags & FMODE_EXEC_FLAG == 0 || takes_any_flag(known) {
         if flags & O_CREAT != 0 && mode & FMODE_CREATED == 0 {
             withdraw_tentative(actor, dentry);
         }
@@ -60,6 +60,19 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
         return errno;
     }
     known_path(actor, known, &request)
+}
+
+/// Whether a file is of those that are opened with whatever flags a process gives (`mq_open` in ipc/mqueue.c,
+/// `ptm_open_peer` in drivers/tty/pty.c), the kernel's own for opening programs among them. No programs are run there.
+#[inline(always)]
+fn takes_any_flag(dentry: Known) -> bool {
+    // include/uapi/linux/magic.h; ipc/mqueue.c
+    const DEVPTS: u64 = 0x1cd1;
+    const MQUEUE: u64 = 0x1980_0202;
+    let magic: u64 = dentry
+        .follow(constant!(OFFSETS.dentry_sb))
+        .get(constant!(OFFSETS.sb_magic));
+    matches!(magic, DEVPTS | MQUEUE)
 }
 
 /// `file_receive(file)`: a descriptor that comes with a message (`SCM_RIGHTS`) or out of another process
@@ -96,9 +109,19 @@ pub fn receive(actor: &Actor, ctx: &LsmContext) -> i32 {
     )
 }
 
-/// `path_notify(path, mask, type)`: watching by inotify or fanotify tells what is in a directory.
+/// `path_notify(path, mask, type)`: watching by inotify or fanotify tells what is in a directory. Who is asked for
+/// permission holds up, or refuses, what everyone does there.
 #[inline(always)]
 pub fn watch(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // include/linux/fsnotify_backend.h: FS_OPEN_PERM, FS_ACCESS_PERM, FS_OPEN_EXEC_PERM, FS_PRE_ACCESS
+    const ASKS: u64 = 0x1_0000 | 0x2_0000 | 0x4_0000 | 0x10_0000;
+    let mask = argument(ctx, 1);
+    if mask & ASKS != 0 {
+        let errno = guard::decides_for_others(actor, mask as u32);
+        if errno != 0 {
+            return errno;
+        }
+    }
     at_path(actor, ctx, Access::READ)
 }
 
@@ -134,6 +157,15 @@ pub fn extended_attributes(actor: &Actor, ctx: &LsmContext) -> i32 {
     change(actor, Dentry(argument(ctx, 1)), Access::ATTRIBUTES)
 }
 
+/// `inode_file_setattr(dentry, attributes)`: file_setattr(2).
+#[inline(always)]
+pub fn flags(actor: &Actor, ctx: &LsmContext) -> i32 {
+    if acts_for_the_kernel() {
+        return 0;
+    }
+    change(actor, Dentry(argument(ctx, 0)), Access::ATTRIBUTES)
+}
+
 /// `file_ioctl(file, command, argument)`: typing into a terminal is guarded; of commands to other devices
 /// rules decide. Terminals are asked all the time, and were opened or given.
 #[inline(always)]
@@ -143,7 +175,7 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
     };
     let kind = dentry.mode() & S_IFMT;
     if kind == S_IFCHR {
-        let errno = guard::terminal(actor, ctx.arg::<u32>(1));
+        let errno = guard::terminal(actor, ctx.arg::<u32>(1), argument(ctx, 2));
         if errno != 0 || is_terminal(dentry) {
             return errno;
         }
@@ -171,12 +203,17 @@ fn file_ioctl(actor: &Actor, dentry: Dentry, command: u32) -> i32 {
     // include/uapi/linux/btrfs.h
     const BTRFS_IOC_SNAP_CREATE: u32 = 0x5000_9401;
     const BTRFS_IOC_SNAP_CREATE_V2: u32 = 0x5000_9417;
+    // include/uapi/linux/fs.h; and what ext4, f2fs and xfs call EXT4_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN.
+    const FIFREEZE: u32 = 0xc004_5877;
+    const FITHAW: u32 = 0xc004_5878;
+    const SHUTDOWN: u32 = 0x8004_587d;
     match command {
         FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS | FS_IOC_FSSETXATTR | FS_IOC_ENABLE_VERITY => {
             change(actor, dentry, Access::ATTRIBUTES)
         }
         // Every file of a subvolume gets one more name, which no rule was asked about.
         BTRFS_IOC_SNAP_CREATE | BTRFS_IOC_SNAP_CREATE_V2 => on_unreadable(actor),
+        FIFREEZE | FITHAW | SHUTDOWN => guard::stops_file_system(actor, command),
         _ => 0,
     }
 }
@@ -236,7 +273,9 @@ fn on_unreadable(actor: &Actor) -> i32 {
 fn withdraw_tentative(actor: &Actor, dentry: Dentry) {
     let thread = thread();
     // SAFETY: the value, one aligned u64, is copied out.
-    if unsafe { TENTATIVE.get(&thread) }.copied() != Some(dentry.0) {
+    let said = unsafe { TENTATIVE.get(&thread) }.copied();
+    // The dentry of a name that did not come to be may have become another's.
+    if said.is_none() || said != Some(dentry.identity()) {
         return;
     }
     let _ = TENTATIVE.remove(&thread);

@@ -209,14 +209,31 @@ pub fn clock(actor: &Actor, _ctx: &LsmContext) -> i32 {
     plain(actor, Operation::Kernel, How::Clock, 0)
 }
 
-/// An ioctl on a character device: those that make a terminal take input which nobody typed.
+/// Answering for everyone whether a file may be opened or read (fanotify(7)).
 #[inline(always)]
-pub fn terminal(actor: &Actor, command: u32) -> i32 {
+pub fn decides_for_others(actor: &Actor, mask: u32) -> i32 {
+    plain(actor, Operation::Kernel, How::Fanotify, mask)
+}
+
+/// Freezing or shutting down a file system, which everyone on it waits for.
+#[inline(always)]
+pub fn stops_file_system(actor: &Actor, command: u32) -> i32 {
+    plain(actor, Operation::Mount, How::FileSystemIoctl, command)
+}
+
+/// An ioctl on a character device: those that make a terminal take input which nobody typed, or take it from the session
+/// that has it.
+#[inline(always)]
+pub fn terminal(actor: &Actor, command: u32, argument: u64) -> i32 {
     // include/uapi/asm-generic/ioctls.h; TIOCLINUX pastes the console's selection.
     const TIOCSTI: u32 = 0x5412;
     const TIOCLINUX: u32 = 0x541c;
     const TIOCCONS: u32 = 0x541d;
+    const TIOCSCTTY: u32 = 0x540e;
     match command {
+        // ioctl_tty(2): with 1, another session's.
+        TIOCSCTTY if argument != 1 => 0,
+        TIOCSCTTY => plain(actor, Operation::Terminal, How::TerminalIoctl, command),
         TIOCSTI | TIOCLINUX | TIOCCONS => {
             plain(actor, Operation::Terminal, How::TerminalIoctl, command)
         }

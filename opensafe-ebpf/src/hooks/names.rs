@@ -35,7 +35,7 @@ pub fn mknod(actor: &Actor, ctx: &LsmContext) -> i32 {
     };
     let answer = ask(actor, &request);
     if answer != Answer::Silent && regular {
-        let _ = TENTATIVE.insert(&thread(), &dentry.0, 0);
+        let _ = TENTATIVE.insert(&thread(), &dentry.identity(), 0);
     }
     if answer == Answer::Refused {
         REFUSED

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use aya_ebpf::{helpers::generated, programs::LsmContext};
 use opensafe_common::{
     event::ConnectBody,
-    socket::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_UNSPEC, SOCK_RAW},
+    socket::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AF_UNSPEC},
     tables::transport,
     verdict::Verdict,
 };
@@ -21,7 +21,6 @@ use crate::{
     maps::{ReportKey, constant},
 };
 
-
 /// Bytes of an address that are looked at: a `sockaddr_in6`.
 pub const ADDRESS_BYTES: usize = 28;
 /// And the words that hold them.
@@ -30,11 +29,15 @@ pub const ADDRESS_WORDS: usize = ADDRESS_BYTES.div_ceil(8);
 /// `socket_connect(socket, address, length)`.
 #[inline(always)]
 pub fn connect(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let address = Named {
+        at: ctx.arg::<u64>(1),
+        len: ctx.arg::<u32>(2),
+        with_control: false,
+    };
     to_address(
         actor,
         Known::argument(ctx, 0),
-        ctx.arg::<u64>(1),
-        ctx.arg::<u32>(2),
+        address,
         ConnectBody::CONNECT,
     )
 }
@@ -46,8 +49,12 @@ pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
     match message.get::<u64>(constant!(OFFSETS.msghdr_name)) {
         0 => to_peer_of(actor, socket),
         name => {
-            let len = message.get(constant!(OFFSETS.msghdr_namelen));
-            to_address(actor, socket, name, len, ConnectBody::SEND)
+            let address = Named {
+                at: name,
+                len: message.get(constant!(OFFSETS.msghdr_namelen)),
+                with_control: message.get::<u64>(constant!(OFFSETS.msghdr_control_len)) != 0,
+            };
+            to_address(actor, socket, address, ConnectBody::SEND)
         }
     }
 }
@@ -92,8 +99,17 @@ fn to_unknown(actor: &Actor, family: u16, how: u16) -> i32 {
     .gate(actor)
 }
 
+/// An address in a system call, copied into the kernel.
+#[derive(Clone, Copy)]
+struct Named {
+    at: u64,
+    len: u32,
+    /// With what says from where and how a packet goes (`IP_PKTINFO`).
+    with_control: bool,
+}
+
 #[inline(always)]
-fn to_address(actor: &Actor, socket: Known, address: u64, len: u32, how: u16) -> i32 {
+fn to_address(actor: &Actor, socket: Known, address: Named, how: u16) -> i32 {
     let Some(sock) = socket.follow_or_null(constant!(OFFSETS.socket_sk)) else {
         return to_unknown(actor, AF_UNSPEC, how);
     };
@@ -102,7 +118,7 @@ fn to_address(actor: &Actor, socket: Known, address: u64, len: u32, how: u16) ->
         return 0; // decided where the kernel has found the peer
     }
     let mut words = zeroed::<ADDRESS_WORDS>();
-    let Some(bytes) = read_address(&mut words, address, len) else {
+    let Some(bytes) = read_address(&mut words, address.at, address.len) else {
         return to_unknown(actor, family, how);
     };
     let asked = u16::from_ne_bytes([bytes[0], bytes[1]]);
@@ -127,18 +143,28 @@ fn to_address(actor: &Actor, socket: Known, address: u64, len: u32, how: u16) ->
         }
         (AF_INET, AF_UNSPEC) | (AF_INET | AF_INET6, AF_INET) => {
             (peer.high, peer.low) = v4(bytes);
-            peer.port = port(bytes, peer.socket_type);
             peer.has_address = true;
         }
         (AF_INET6, AF_INET6 | AF_UNSPEC) => {
             (peer.high, peer.low) = v6(bytes);
-            peer.port = port(bytes, peer.socket_type);
             peer.has_address = true;
         }
         // The kernel itself is no peer: requests for routes and addresses go there. A group's
         // members are.
         (AF_NETLINK, AF_NETLINK) if u64_at(bytes, 4) == 0 => return 0,
         _ => {}
+    }
+    if peer.has_address {
+        peer.port = port(bytes, peer.socket_type, peer.protocol);
+    }
+    if (peer.high, peer.low) == mapped(0) && peer.has_address {
+        let sock = Sock(KnownTask::current().number_of(sock));
+        match sock.where_unspecified_leads() {
+            Some(there) if !address.with_control => {
+                (peer.high, peer.low) = mapped(u32::from_be(there))
+            }
+            _ => peer.has_address = false,
+        }
     }
     peer.gate(actor)
 }
@@ -378,13 +404,21 @@ fn u64_at(bytes: &[u8; ADDRESS_BYTES], at: usize) -> u64 {
     value
 }
 
+/// The port in an address, 0 for what has none: a raw socket's is its protocol (raw(7)), a ping socket's an echo's number
+/// or nothing (net/ipv4/ping.c).
 #[inline(always)]
-pub fn port(bytes: &[u8; ADDRESS_BYTES], socket_type: u16) -> u16 {
-    // A raw socket's "port" is its protocol (raw(7)).
-    if socket_type == SOCK_RAW {
-        0
-    } else {
-        u16::from_be_bytes([bytes[2], bytes[3]])
+pub fn port(bytes: &[u8; ADDRESS_BYTES], socket_type: u16, protocol: u16) -> u16 {
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    port_of(u64::from(port), u64::from(socket_type), u64::from(protocol)) as u16
+}
+
+/// [`port`], as a function that the verifier checks once; see [`crate::path`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn port_of(port: u64, socket_type: u64, protocol: u64) -> u64 {
+    match decide::transport_of(socket_type as u16, protocol as u16) {
+        transport::TCP | transport::UDP | transport::SCTP => port,
+        _ => 0,
     }
 }
 

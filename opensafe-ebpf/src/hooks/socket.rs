@@ -16,7 +16,6 @@ use crate::{
     kernel::{Sock, Socket, argument},
 };
 
-
 /// `socket_create(family, type, protocol, by_kernel)`: also socketpair(2).
 #[inline(always)]
 pub fn create(actor: &Actor, ctx: &LsmContext) -> i32 {
@@ -57,13 +56,8 @@ pub fn bind(actor: &Actor, ctx: &LsmContext) -> i32 {
     } else {
         v4(bytes)
     };
-    to(
-        actor,
-        sock,
-        family,
-        address,
-        port(bytes, sock.kind().unwrap_or(0)),
-    )
+    let (kind, protocol) = (sock.kind().unwrap_or(0), sock.protocol().unwrap_or(0));
+    to(actor, sock, family, address, port(bytes, kind, protocol))
 }
 
 /// `socket_listen(socket, backlog)`: without a bind before it, the kernel picks a port, on every address.

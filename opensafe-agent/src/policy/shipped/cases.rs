@@ -63,7 +63,11 @@ pub(super) const DENIED_BY_BOTH: &[(&str, Access, &str)] = &[
     ),
     ("/home/me/.cache/zsh/zcompdump", NEW, "persist.shell"),
     ("/home/me/.cache/zsh-completions/_x", NEW, "persist.shell"),
-    ("/home/me/.cache/oh-my-zsh/completions/_x", NEW, "persist.shell"),
+    (
+        "/home/me/.cache/oh-my-zsh/completions/_x",
+        NEW,
+        "persist.shell",
+    ),
     ("/home/me/.cache/prezto/zcompdump", NEW, "persist.shell"),
     ("/home/me/.cache/antidote/x/x.zsh", NEW, "persist.shell"),
     ("/home/me/.cache/antibody/x/x.zsh", NEW, "persist.shell"),
@@ -112,7 +116,11 @@ pub(super) const DENIED_BY_BOTH: &[(&str, Access, &str)] = &[
         WRITE,
         "persist.programs",
     ),
-    ("/home/me/.local/pipx/venvs/x/bin/x", WRITE, "persist.programs"),
+    (
+        "/home/me/.local/pipx/venvs/x/bin/x",
+        WRITE,
+        "persist.programs",
+    ),
     ("/home/me/.local/share/pnpm/bin/x", NEW, "persist.programs"),
     (
         "/home/me/.local/share/pnpm/global/5/node_modules/x/x.js",
@@ -122,7 +130,11 @@ pub(super) const DENIED_BY_BOTH: &[(&str, Access, &str)] = &[
     ("/home/me/.pyenv/shims/python", WRITE, "persist.programs"),
     ("/home/me/.rbenv/shims/ruby", WRITE, "persist.programs"),
     ("/home/me/.asdf/shims/node", WRITE, "persist.programs"),
-    ("/home/me/.local/share/mise/shims/node", NEW, "persist.programs"),
+    (
+        "/home/me/.local/share/mise/shims/node",
+        NEW,
+        "persist.programs",
+    ),
     (
         "/home/me/.cache/JetBrains/RemoteDev/dist/x/bin/x",
         NEW,

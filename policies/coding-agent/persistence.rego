@@ -1,6 +1,8 @@
 # What others run or trust: writing it would be acting for them, later, outside the sandbox.
 package opensafe.sandbox
 
+# Shells and their themes, plugins and completions keep under .cache what they source and run at the next
+# start.
 rules contains {
 	"id": "persist.shell",
 	"on": "file",
@@ -9,9 +11,13 @@ rules contains {
 		".bashrc.d/**",
 		".{profile,login,logout,inputrc,kshrc,mkshrc,cshrc,tcshrc}",
 		".z{shrc,shenv,profile,login,logout}",
+		".{p10k.zsh,zcompdump*}",
 		".{oh-my-zsh,zsh,zsh.d}/**",
 		".config/{fish,zsh,bash,nushell,environment.d,direnv}/**",
 		".direnvrc",
+		".cache/{zsh*,oh-my-zsh,prezto,antidote,antibody,fish,blesh,wal}/**",
+		".cache/{p10k-*,gitstatus}/**",
+		".cache/{starship,carapace,zoxide}/init.*",
 		".{xprofile,xinitrc,xsession,xsessionrc,pam_environment}",
 	]),
 	"access": ["write", "create"],
@@ -34,6 +40,7 @@ rules contains {
 	"reason": "what starts by itself starts outside the sandbox",
 }
 
+# Under .cache: compiled start-up code of Neovim, and GStreamer's list of the plugins to load.
 rules contains {
 	"id": "persist.settings",
 	"on": "file",
@@ -43,6 +50,7 @@ rules contains {
 		".{vimrc,gvimrc,exrc,emacs,emacs.el,nanorc,screenrc,tmux.conf}",
 		".{vim,emacs.d}/**",
 		".config/{nvim,emacs,tmux,helix,zed}/**",
+		".cache/{nvim/luac,gstreamer-1.0}/**",
 		".config/Code*/User/**",
 		".vscode*/**",
 		".{gdbinit,lldbinit,pdbrc,pythonrc,pythonrc.py,Rprofile,irbrc,pryrc,psqlrc,sqliterc}",
@@ -63,7 +71,8 @@ rules contains {
 	"reason": "programs outside the sandbox read and run these settings",
 }
 
-# In a workspace that is the home directory itself, `bin` is the project's.
+# Also what a program on PATH links to, as of yarn, pnpm, uv and pipx. In a workspace that is the home
+# directory itself, `bin` is the project's.
 rules contains {
 	"id": "persist.programs",
 	"on": "file",
@@ -72,9 +81,15 @@ rules contains {
 			"bin/**",
 			".local/bin/**",
 			".local/lib/python*/**",
-			".{cargo,bun,deno,npm-global,dotnet/tools}/bin/**",
+			".{cargo,bun,deno,npm-global,dotnet/tools,yarn}/bin/**",
 			"go/bin/**",
+			".{pyenv,rbenv,asdf,local/share/mise}/shims/**",
+			".local/{pipx,share/pipx}/venvs/**",
+			".local/share/uv/{tools,python/[!.]*}/**",
 			".local/share/pnpm/*",
+			".local/share/pnpm/{bin,global}/**",
+			".config/yarn/global/**",
+			".cache/JetBrains/RemoteDev/**",
 		]
 	],
 	"access": ["write", "create"],

@@ -1,5 +1,9 @@
 # What lies in a workspace and acts outside of it: editors run tasks when a folder is opened, and agents
 # believe what a project says about their permissions.
+#
+# At any depth: an editor that trusts the workspace trusts every folder below it without a question, and
+# agents read settings of the folder that they are started in, or that they work on. The price is that what
+# brings such files along, a clone or a package, is not unpacked whole.
 package opensafe.sandbox
 
 rules contains {

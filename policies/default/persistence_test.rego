@@ -7,9 +7,18 @@ test_start_up_files_can_be_read_and_not_written if {
 	rule("persist.shell").access == ["write", "create"]
 }
 
+test_what_shells_run_from_caches_is_kept if {
+	denies("persist.shell", "/home/me/.cache/{p10k-*,gitstatus}/**")
+	denies("persist.shell", "/home/me/.cache/{starship,carapace,zoxide}/init.*")
+}
+
 test_git_settings_are_kept if denies("persist.settings", "/home/me/.gitconfig")
 
-test_programs_on_the_path_are_kept if denies("persist.programs", "/home/me/.local/bin/**")
+test_programs_on_the_path_are_kept if {
+	denies("persist.programs", "/home/me/.local/bin/**")
+	denies("persist.programs", "/home/me/.{cargo,bun,deno,npm-global,dotnet/tools,yarn}/bin/**")
+	denies("persist.programs", "/home/me/.local/share/uv/{tools,python/[!.]*}/**")
+}
 
 test_a_home_that_is_the_workspace_has_its_own_programs if {
 	found := sandbox.rules with input as object.union(example, {"workspace": "/home/me"})

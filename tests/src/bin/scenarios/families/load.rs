@@ -15,6 +15,7 @@ use crate::{
 scenarios![
     a_flood_of_denials_and_a_burst_of_processes_are_all_denied_and_all_accounted_for,
     a_full_disk_under_the_record_changes_nothing_but_the_record,
+    a_denied_creation_stays_on_record_whatever_is_opened_after_it,
 ];
 
 fn a_flood_of_denials_and_a_burst_of_processes_are_all_denied_and_all_accounted_for()
@@ -118,4 +119,39 @@ fn a_full_disk_under_the_record_changes_nothing_but_the_record() -> Result<Outco
         "hardly anything was written".into()
     });
     problems.outcome()
+}
+
+fn a_denied_creation_stays_on_record_whatever_is_opened_after_it() -> Result<Outcome> {
+    const ROUNDS: usize = 20;
+    let folder = directory()?;
+    // There, the kernel forgets at once the names of files that are not there.
+    let kind = Some("tmpfs");
+    mount(kind, folder.path(), kind, MsFlags::empty(), None::<&str>)?;
+    let result = denied_creations(folder.path(), ROUNDS);
+    umount2(folder.path(), MntFlags::MNT_DETACH)?;
+    result?.outcome()
+}
+
+/// So many files are not made.
+fn denied_creations(folder: &Path, rounds: usize) -> Result<Problems> {
+    let (closed, open) = (folder.join("closed"), folder.join("open"));
+    for directory in [&closed, &open] {
+        fs::create_dir(directory)?;
+    }
+    let policy = Policy::open().rule(deny("closed").below(&closed).access(&["write", "create"]));
+    let mut batch = Batch::new(&policy)?;
+    let arguments = [closed.as_os_str(), open.as_os_str()].map(ToOwned::to_owned);
+    let arguments = [&arguments[..], &[rounds.to_string().into()]].concat();
+    batch.denied(
+        attempt("make-and-open-links", &arguments),
+        file("closed", closed.join("0"), "create"),
+    );
+    let (finished, mut problems) = batch.run()?;
+    let made: BTreeSet<&str> = finished
+        .record
+        .denials()
+        .map(|line| line.text("file.path"))
+        .collect();
+    problems.equal("denied creations on record", made.len(), rounds);
+    Ok(problems)
 }

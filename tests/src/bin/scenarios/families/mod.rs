@@ -20,8 +20,8 @@ pub(crate) fn all() -> Vec<&'static Scenario> {
 }
 
 /// Those to which a kernel may make a difference, in a quarter of the time: every operation, file and way of being
-/// in a sandbox, ordinary work, and `opensafe boundary`, whose attempts are of the kinds that the whole list of escapes
-/// has, in one run.
+/// in a sandbox, ordinary work, `opensafe boundary`, whose attempts are of the kinds that the whole list of escapes has,
+/// in one run, and of that list what the kernel decides by itself.
 pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
     [
         operations::SCENARIOS,
@@ -30,13 +30,14 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
         ordinary::SCENARIOS,
         load::SCENARIOS,
         boundary::SCENARIOS,
+        escapes::OF_KERNEL,
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-/// The others: the whole list of escapes, and what is about processes, terminals and words.
+/// The others: the rest of the list of escapes, and what is about processes, terminals and words.
 pub(crate) fn others() -> Vec<&'static Scenario> {
     let others = [
         life::SCENARIOS,
@@ -44,5 +45,9 @@ pub(crate) fn others() -> Vec<&'static Scenario> {
         refusals::SCENARIOS,
         commands::SCENARIOS,
     ];
-    others.into_iter().chain(escapes::all()).flatten().collect()
+    others
+        .into_iter()
+        .chain(escapes::others())
+        .flatten()
+        .collect()
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Read as _, Write as _},
     os::fd::OwnedFd,
     path::Path,
@@ -11,16 +11,24 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use nix::pty::{Winsize, openpty};
+use nix::{
+    pty::{Winsize, openpty},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use crate::{
-    harness::{Leftovers, Outcome, Policy, Problems, directory, wait_for},
+    harness::{
+        Leftovers, Outcome, Policy, Problems, Record, deny, directory, this_program, wait_for,
+        write,
+    },
     scenarios,
 };
 
 scenarios![
     on_a_terminal_a_command_is_interrupted_as_if_it_ran_alone,
     a_run_is_stopped_and_continued_by_its_shell,
+    who_watches_is_not_stopped_by_a_command_that_reads_behind_the_foreground,
 ];
 
 /// A program on a terminal of its own.
@@ -78,6 +86,28 @@ impl Terminal {
 
     fn types(&mut self, text: &str) -> Result<()> {
         Ok(self.keyboard.write_all(text.as_bytes())?)
+    }
+
+    /// Waits for the program's end; whether it was stopped before, upon which it was continued.
+    fn stops(&mut self) -> Result<bool> {
+        let id = self.child.id();
+        let mut stopped = false;
+        wait_for("the terminal's program to end", || {
+            let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+            let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+            if state.is_some_and(|state| state.starts_with('T')) {
+                stopped = true;
+                if let Ok(id) = i32::try_from(id) {
+                    let _ = kill(Pid::from_raw(id), Signal::SIGCONT);
+                }
+            }
+            matches!(self.child.try_wait(), Ok(Some(_)))
+        })
+        .or_else(|error| {
+            let _ = self.child.kill();
+            bail!("{error}; the screen shows {:?}", self.shown())
+        })?;
+        Ok(stopped)
     }
 
     fn ends(mut self) -> Result<(i32, String)> {
@@ -159,5 +189,57 @@ fn a_run_is_stopped_and_continued_by_its_shell() -> Result<Outcome> {
     problems.check(status == 0, || {
         format!("the shell ended with {status}: {shown}")
     });
+    problems.outcome()
+}
+
+fn who_watches_is_not_stopped_by_a_command_that_reads_behind_the_foreground() -> Result<Outcome> {
+    const READS: usize = 500;
+    let folder = directory()?;
+    let (closed, rego) = (
+        folder.path().join("closed"),
+        folder.path().join("policy.rego"),
+    );
+    write(&closed, "x")?;
+    Policy::open()
+        .rule(deny("closed").file(&closed))
+        .write(&rego)?;
+    let record = folder.path().join("record.jsonl");
+    let before = Leftovers::now()?;
+    let (program, times) = (this_program()?.display().to_string(), READS.to_string());
+    let closed = closed.display().to_string();
+    let command = [
+        &*program,
+        "probe",
+        "plain",
+        "+",
+        "read-behind",
+        "+",
+        "read-often",
+        &closed,
+        &times,
+    ];
+    let (rego, at) = (rego.display().to_string(), record.display().to_string());
+    let with = [
+        &["run", "--quiet", "--policy", &rego, "--record", &at, "--"],
+        &command[..],
+    ]
+    .concat();
+    // Alone, who starts it is a shell, and is stopped.
+    let alone = [&["-c", "\"$@\"; true", "bash"], &command[..]].concat();
+    let opensafe = std::env::var("OPENSAFE").unwrap_or_else(|_| "opensafe".into());
+    let mut problems = Problems::default();
+    for (program, arguments, stops) in [("bash", &alone, true), (&opensafe, &with, false)] {
+        let mut terminal = Terminal::start(program, arguments)?;
+        let stopped = terminal.stops()?;
+        let (status, shown) = terminal.ends()?;
+        problems.equal(&format!("whether {program} was stopped"), stopped, stops);
+        problems.check(status == 0 && shown.contains("0 ok"), || {
+            format!("{program} ended with {status}: {shown}")
+        });
+    }
+    let record = Record::parse(&fs::read(&record)?)?;
+    record.is_sound()?;
+    problems.equal("denials on record", record.denials().count(), READS);
+    Leftovers::gone_since(&before)?;
     problems.outcome()
 }

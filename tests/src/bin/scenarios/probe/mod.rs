@@ -12,9 +12,12 @@ mod net;
 mod outside;
 mod processes;
 mod programs;
+mod reuse;
 mod ring;
 mod shape;
 mod sockets;
+mod source;
+mod terminal;
 mod ways;
 
 use std::{
@@ -69,9 +72,12 @@ fn attempt(verb: &str, arguments: &[OsString]) -> io::Result<()> {
         net::VERBS,
         processes::VERBS,
         programs::VERBS,
+        reuse::VERBS,
         ring::VERBS,
         shape::VERBS,
         sockets::VERBS,
+        source::VERBS,
+        terminal::VERBS,
         ways::VERBS,
     ]
     .into_iter()

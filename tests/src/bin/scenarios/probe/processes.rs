@@ -95,11 +95,6 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         fs::write(format!("/sys/fs/cgroup{parent}/cgroup.procs"), "0")
     }),
-    // Types an empty line into the controlling terminal.
-    ("type-into-terminal", |_| {
-        let terminal = File::open("/dev/tty")?;
-        tiocsti(&terminal)
-    }),
     // Any kernel object of BPF's that is there, by its id.
     ("bpf-map", |_| bpf_object(12, 14)),
     ("bpf-program", |_| bpf_object(11, 13)),
@@ -180,14 +175,6 @@ fn signal_by_owner(arguments: &[OsString]) -> io::Result<()> {
         Some(true) => Ok(()),
         _ => Err(Errno::EACCES.into()),
     }
-}
-
-#[allow(unsafe_code, reason = "ioctl(2) has no safe wrapper for it")]
-fn tiocsti(terminal: &File) -> io::Result<()> {
-    // SAFETY: the kernel reads one byte.
-    let result = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSTI, c"\n".as_ptr()) };
-    Errno::result(result)?;
-    Ok(())
 }
 
 /// The first object after id 0, and a descriptor of it: commands of enum bpf_cmd (include/uapi/linux/bpf.h).

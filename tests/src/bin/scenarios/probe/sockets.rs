@@ -95,6 +95,15 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         let socket = open(libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP)?;
         send_to(&socket, &[8, 0, 0xf7, 0xff, 0, 0, 0, 0], address(a)?)
     }),
+    ("ping-connected", |a| {
+        let socket = open(libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP)?;
+        connect(&socket, address(a)?)?;
+        std::fs::File::from(socket).write_all(&[8, 0, 0xf7, 0xff, 0, 0, 0, 0])
+    }),
+    ("ping6", |a| {
+        let socket = open(libc::AF_INET6, libc::SOCK_DGRAM, libc::IPPROTO_ICMPV6)?;
+        send_to(&socket, &[128, 0, 0, 0, 0, 0, 0, 0], address(a)?)
+    }),
     // A raw socket's UDP, to whom the call names.
     ("raw-udp", |a| {
         let socket = open(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_UDP)?;
@@ -173,7 +182,7 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
 const PACKET_IP: i32 = 0x0800_u16.to_be() as i32;
 
 #[allow(unsafe_code, reason = "families and protocols that no wrapper knows")]
-fn open(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+pub(super) fn open(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved.
     let result = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
     let descriptor = Errno::result(result)?;
@@ -181,7 +190,7 @@ fn open(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-fn family(address: SocketAddr) -> i32 {
+pub(super) fn family(address: SocketAddr) -> i32 {
     if address.is_ipv4() {
         libc::AF_INET
     } else {
@@ -194,12 +203,12 @@ fn by_protocol(arguments: &[OsString], kind: i32, protocol: i32) -> io::Result<(
     connect(&open(family(address), kind, protocol)?, address)
 }
 
-fn connect(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+pub(super) fn connect(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
     let address = SockaddrStorage::from(address);
     Ok(nix::sys::socket::connect(socket.as_raw_fd(), &address)?)
 }
 
-fn send_to(socket: &OwnedFd, content: &[u8], address: SocketAddr) -> io::Result<()> {
+pub(super) fn send_to(socket: &OwnedFd, content: &[u8], address: SocketAddr) -> io::Result<()> {
     let address = SockaddrStorage::from(address);
     nix::sys::socket::sendto(socket.as_raw_fd(), content, &address, MsgFlags::empty())?;
     Ok(())
@@ -359,7 +368,7 @@ fn netlink_peer(process: u32) -> io::Result<()> {
 }
 
 /// A question for a name's address (RFC 1035).
-fn question(name: &str) -> io::Result<Vec<u8>> {
+pub(super) fn question(name: &str) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
         bytes.push(u8::try_from(label.len()).map_err(io::Error::other)?);

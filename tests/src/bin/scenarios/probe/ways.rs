@@ -233,6 +233,22 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         }
         Err(io::Error::other("nobody opened it"))
     }),
+    // To be asked whenever somebody opens the file. Nobody is: the group is gone at once.
+    ("decide-on-opens", |a| {
+        let classes = [
+            InitFlags::FAN_CLASS_CONTENT,
+            InitFlags::FAN_CLASS_PRE_CONTENT,
+        ];
+        let class = classes[usize::from(argument(a, 1)? == "early")];
+        let group = Fanotify::init(class | InitFlags::FAN_NONBLOCK, EventFFlags::O_RDONLY)?;
+        let (path, flags) = (Path::new(argument(a, 0)?), MarkFlags::FAN_MARK_ADD);
+        Ok(group.mark(flags, MaskFlags::FAN_OPEN_PERM, AT_FDCWD, Some(path))?)
+    }),
+    ("freeze", |a| freeze(Path::new(argument(a, 0)?))),
+    // A message queue by its name, with these flags.
+    ("open-queue", |a| {
+        open_queue(argument(a, 0)?, number(argument(a, 1)?)?).map(drop)
+    }),
     // What is open already.
     ("read-open", |a| {
         File::from(open_already(argument(a, 0)?)?).read_exact(&mut [0])
@@ -395,4 +411,34 @@ pub(super) fn received(path: &OsString, word: &OsString) -> io::Result<OwnedFd> 
     }
     // Where a module of the kernel's refuses a descriptor, the message arrives without it (net/core/scm.c).
     Err(nix::errno::Errno::EACCES.into())
+}
+
+/// Freezes a file system by a directory of it, and thaws it. Only one that is mounted read-only, where nobody waits.
+#[allow(unsafe_code, reason = "ioctl(2) has no safe wrapper for these")]
+fn freeze(directory: &Path) -> io::Result<()> {
+    // include/uapi/linux/fs.h
+    const FIFREEZE: libc::c_ulong = 0xc004_5877;
+    const FITHAW: libc::c_ulong = 0xc004_5878;
+    let directory = File::open(directory)?;
+    let flags = nix::sys::statvfs::fstatvfs(&directory)?.flags();
+    if !flags.contains(nix::sys::statvfs::FsFlags::ST_RDONLY) {
+        return Err(io::Error::other("it can be written to"));
+    }
+    for command in [FIFREEZE, FITHAW] {
+        // SAFETY: these commands take no argument.
+        nix::errno::Errno::result(unsafe { libc::ioctl(directory.as_raw_fd(), command, 0) })?;
+    }
+    Ok(())
+}
+
+/// mq_open(3) without its library's look at the flags.
+#[allow(unsafe_code, reason = "mq_open(2) has no safe wrapper")]
+fn open_queue(name: &OsString, flags: u32) -> io::Result<OwnedFd> {
+    let name = CString::new(name.as_bytes())?;
+    // SAFETY: the name ends with a NUL; without O_CREAT, the other arguments are not looked at.
+    let result = unsafe { libc::syscall(libc::SYS_mq_open, name.as_ptr(), flags, 0, 0) };
+    let descriptor = nix::errno::Errno::result(result)?;
+    let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }

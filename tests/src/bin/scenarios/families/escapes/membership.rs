@@ -1,13 +1,13 @@
 //! Leaving the sandbox, and doing through others, through mounts or through the kernel what is denied inside.
 
-use std::{fs, process::Command};
+use std::{fs, os::fd::OwnedFd, process::Command};
 
 use anyhow::Result;
 
 use crate::{
     harness::{
         Attempt, Escape, Expected, Ground, Outcome, Policy, Problems, Try, attempt, deny, file,
-        steps, this_program, way,
+        steps, this_program, wait_for, way,
     },
     scenarios,
 };
@@ -17,6 +17,8 @@ scenarios![
     a_process_outside_is_neither_read_nor_changed_nor_signalled,
     who_watches_is_neither_stopped_nor_killed,
     nothing_is_typed_into_the_terminal_outside,
+    no_terminal_is_taken_from_a_session_outside,
+    nobody_outside_is_made_to_wait,
     mounts_of_the_processes_outside_stay_as_they_are,
     the_kernel_is_not_asked_to_do_it,
     a_run_in_a_run_allows_nothing_more,
@@ -226,6 +228,100 @@ fn nothing_is_typed_into_the_terminal_outside() -> Result<Outcome> {
         ..Escape::new(&ground, &policy, &ways)
     }
     .check("membership.terminal")
+}
+
+/// Somebody who works at a terminal of their own.
+struct Session {
+    ground: Ground,
+    terminal: String,
+    process: u32,
+    _keyboard: OwnedFd,
+}
+
+impl Session {
+    fn new() -> Result<Self> {
+        let mut ground = Ground::new()?;
+        let pair = nix::pty::openpty(None, None)?;
+        let terminal = nix::unistd::ttyname(&pair.slave)?.display().to_string();
+        let child = Command::new("setsid")
+            .args(["--ctty", "sleep", "1000"])
+            .stdin(pair.slave)
+            .spawn()?;
+        let process = child.id();
+        let child = std::cell::RefCell::new(child);
+        ground.undo(move || {
+            let _ = child.borrow_mut().kill();
+            let _ = child.borrow_mut().wait();
+        });
+        let session = Self {
+            ground,
+            terminal,
+            process,
+            _keyboard: pair.master,
+        };
+        wait_for("a session at its terminal", || session.has_its_terminal())?;
+        Ok(session)
+    }
+
+    /// Whether the terminal is its (proc(5): the fifth field after the name).
+    fn has_its_terminal(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process)).unwrap_or_default();
+        let terminal = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.split(' ').nth(4));
+        terminal.is_some_and(|number| number != "0")
+    }
+}
+
+fn no_terminal_is_taken_from_a_session_outside() -> Result<Outcome> {
+    let policy = |session: &Session| policy(&session.ground);
+    let ways = |session: &Session| {
+        vec![way(
+            "TIOCSCTTY of another session's terminal",
+            attempt("take-terminal", &[&session.terminal]),
+        )]
+    };
+    let after = |session: &Session, problems: &mut Problems| {
+        problems.check(session.has_its_terminal(), || {
+            "the session outside has no terminal any more".into()
+        });
+    };
+    Escape {
+        after: &after,
+        ..Escape::new(&Session::new, &policy, &ways)
+    }
+    .check("membership.session")
+}
+
+fn nobody_outside_is_made_to_wait() -> Result<Outcome> {
+    let ground = || {
+        let ground = Ground::new()?;
+        ground.file("ws/open")?;
+        Ok(ground)
+    };
+    let ways = |ground: &Ground| {
+        let open = ground.text("ws/open");
+        const PERMISSION: &str = "CONFIG_FANOTIFY_ACCESS_PERMISSIONS";
+        vec![
+            way(
+                "fanotify: FAN_OPEN_PERM",
+                attempt("decide-on-opens", &[&open, "late"]),
+            )
+            .where_there_is(PERMISSION),
+            way(
+                "fanotify: FAN_OPEN_PERM, before there is content",
+                attempt("decide-on-opens", &[&open, "early"]),
+            )
+            .where_there_is(PERMISSION),
+            // Of the modules, as it is mounted read-only.
+            way(
+                "FIFREEZE of a file system",
+                attempt("freeze", &["/usr/lib/modules"]),
+            )
+            .where_there_is("a read-only file system that can be frozen"),
+        ]
+    };
+    Escape::new(&ground, &policy, &ways).check("membership.waiting")
 }
 
 fn mounts_of_the_processes_outside_stay_as_they_are() -> Result<Outcome> {

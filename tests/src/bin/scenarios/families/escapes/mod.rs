@@ -2,6 +2,7 @@
 //!
 //! Ids such as `g-05` are those of the list of escapes that these began with; what has none was added here.
 
+mod addresses;
 mod execution;
 mod membership;
 mod names;
@@ -10,8 +11,11 @@ mod writes;
 
 use crate::harness::Scenario;
 
-/// All of them.
-pub(super) fn all() -> impl Iterator<Item = &'static [Scenario]> {
+/// Those to which a kernel may make a difference: which address is meant where none is said.
+pub(super) const OF_KERNEL: &[Scenario] = addresses::SCENARIOS;
+
+/// The others.
+pub(super) fn others() -> impl Iterator<Item = &'static [Scenario]> {
     [
         names::SCENARIOS,
         writes::SCENARIOS,

@@ -22,6 +22,7 @@ scenarios![
     a_secret_is_not_read_from_its_device,
     a_deep_or_long_path_is_denied_whole,
     a_file_system_that_no_rule_names_is_denied,
+    a_denied_message_queue_is_not_opened_by_flags_that_say_nothing,
 ];
 
 /// Nobody listens there: for helpers that give no connection away.
@@ -604,4 +605,46 @@ fn a_file_system_that_no_rule_names_is_denied() -> Result<Outcome> {
     };
     let ground = Ground::new;
     Escape::new(&ground, &policy, &ways).check("names.type")
+}
+
+fn a_denied_message_queue_is_not_opened_by_flags_that_say_nothing() -> Result<Outcome> {
+    const QUEUES: &str = "/dev/mqueue";
+    const NAME: &str = "opensafe-escape";
+    let queue = Path::new(QUEUES).join(NAME);
+    let ground = || {
+        let mut ground = Ground::new()?;
+        fs::create_dir_all(QUEUES)?;
+        let (kind, flags) = (Some("mqueue"), nix::mount::MsFlags::empty());
+        // A kernel without queues: whoever tries to open one finds that out.
+        if nix::mount::mount(kind, QUEUES, kind, flags, None::<&str>).is_ok() {
+            ground.undo(|| {
+                let _ = nix::mount::umount(QUEUES);
+            });
+            fs::File::create(&queue)?;
+            let queue = queue.clone();
+            ground.undo(move || {
+                let _ = fs::remove_file(&queue);
+            });
+        }
+        Ok(ground)
+    };
+    let policy = |_: &Ground| Policy::open().rule(deny("queues").below(QUEUES));
+    let ways = |_: &Ground| {
+        let by = |what, flags: &str| {
+            way(what, attempt("open-queue", &[NAME, flags]))
+                .where_there_is("CONFIG_POSIX_MQUEUE")
+                .on_record(file("queues", &queue, "").of_any_kind())
+        };
+        vec![
+            by("mq_open: O_RDONLY", "0"),
+            by("mq_open: O_WRONLY", "1"),
+            by("mq_open: O_RDONLY and 0x20", "32"),
+            by("mq_open: O_WRONLY and 0x20", "33"),
+            by("mq_open: O_RDWR and 0x20", "34"),
+            way("its name", attempt("read", &[&queue]))
+                .where_there_is("CONFIG_POSIX_MQUEUE")
+                .on_record(file("queues", &queue, "read")),
+        ]
+    };
+    Escape::new(&ground, &policy, &ways).check("names.queue")
 }

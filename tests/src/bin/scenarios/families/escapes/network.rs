@@ -50,8 +50,8 @@ fn curl(url: &str) -> [String; 3] {
 const FINE: &str = "127.0.0.1";
 
 /// A place with listeners.
-struct Peers {
-    ground: Ground,
+pub(super) struct Peers {
+    pub(super) ground: Ground,
     tcp: Vec<TcpListener>,
     udp: Vec<UdpSocket>,
     unix: Vec<UnixListener>,
@@ -59,7 +59,7 @@ struct Peers {
 }
 
 impl Peers {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         Ok(Self {
             ground: Ground::new()?,
             tcp: Vec::new(),
@@ -69,7 +69,7 @@ impl Peers {
         })
     }
 
-    fn tcp(&mut self, address: &str) -> Result<()> {
+    pub(super) fn tcp(&mut self, address: &str) -> Result<()> {
         self.tcp.push(TcpListener::bind(address)?);
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Peers {
     }
 
     /// Another address for this host.
-    fn address(&mut self, address: &str) -> Result<()> {
+    pub(super) fn address(&mut self, address: &str) -> Result<()> {
         // Without waiting whether another host has it.
         let nodad: &[&str] = if address.contains(':') {
             &["nodad"]
@@ -283,12 +283,31 @@ impl Peers {
                 let _ = child.wait();
             }
         });
-        // Who may ask for an echo without being privileged.
+        self.echoes()
+    }
+
+    /// Lets anyone ask for an echo without being privileged.
+    pub(super) fn echoes(&mut self) -> Result<()> {
         let groups = "/proc/sys/net/ipv4/ping_group_range";
         let before = std::fs::read_to_string(groups)?;
         std::fs::write(groups, "0 1000")?;
         self.ground.undo(move || {
             let _ = std::fs::write(groups, before.trim());
+        });
+        Ok(())
+    }
+
+    /// Starts a server of names.
+    pub(super) fn names(&mut self, address: &str) -> Result<()> {
+        let server = UdpSocket::bind(address)?;
+        server.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = Mutex::new(Some(std::thread::spawn(move || answer(&server, &stopped))));
+        self.ground.undo(move || {
+            stop.store(true, Ordering::Relaxed);
+            let thread = thread.lock().ok().and_then(|mut thread| thread.take());
+            let _ = thread.map(std::thread::JoinHandle::join);
         });
         Ok(())
     }
@@ -456,16 +475,7 @@ fn no_data_leaves_in_the_names_that_are_asked_for() -> Result<Outcome> {
     let ground = || {
         let mut peers = Peers::new()?;
         peers.tcp(&format!("{BAD}:53"))?;
-        let server = UdpSocket::bind(format!("{BAD}:53"))?;
-        server.set_read_timeout(Some(Duration::from_millis(50)))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = Mutex::new(Some(std::thread::spawn(move || answer(&server, &stopped))));
-        peers.ground.undo(move || {
-            stop.store(true, Ordering::Relaxed);
-            let thread = thread.lock().ok().and_then(|mut thread| thread.take());
-            let _ = thread.map(std::thread::JoinHandle::join);
-        });
+        peers.names(&format!("{BAD}:53"))?;
         // Seen by who is in our mount namespace, and by nobody else.
         let file = peers.ground.path("ws/resolv.conf");
         crate::harness::write(

@@ -21,6 +21,8 @@ scenarios![
     a_denied_file_in_an_open_tree_is_denied,
 ];
 
+const FILE_SETATTR: &str = "file_setattr(2), Linux 6.17, and flags in the file system";
+
 fn policy(ground: &Ground) -> Policy {
     Policy::open().rule(
         deny("prot")
@@ -118,6 +120,7 @@ fn attributes_of_a_protected_file_are_not_changed() -> Result<Outcome> {
             )
             .on_record(changed(ground, "prot/config"))
             .or_ends("status 1"),
+            by("file_setattr", "flags-by-name").where_there_is(FILE_SETATTR),
             by("g-19 chown", "chown"),
         ]
     };
@@ -148,6 +151,7 @@ fn attributes_of_a_protected_file_are_not_changed_by_what_may_read_it() -> Resul
                 "times-by-descriptor",
             ),
             by("ioctl: flags by a descriptor for reading", "flags"),
+            by("file_setattr", "flags-by-name").where_there_is(FILE_SETATTR),
             by("fchown by a descriptor for reading", "chown-by-descriptor"),
         ]
     };

@@ -124,6 +124,15 @@ pub fn at_other_family(actor: &Actor) -> Decision {
     }
 }
 
+/// May the actor contact a peer that it does not name? No rule could allow it, and one may deny it.
+#[inline(always)]
+pub fn at_untold() -> Decision {
+    Decision {
+        verdict: Verdict::Deny,
+        nameless: true,
+    }
+}
+
 /// May the actor do an operation, by its number?
 #[inline(always)]
 pub fn at_operation(actor: &Actor, operation: u16) -> Decision {

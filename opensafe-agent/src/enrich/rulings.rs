@@ -217,6 +217,11 @@ impl Rulings {
                 );
                 (Peer::UnixAbstract(name.clone()), ruling)
             }
+            PeerAddress::Ip { address, port } if decision.nameless => {
+                let reason = "where it leads depends on a device, or on what was sent with it, so no rule could allow it";
+                let ruling = without_rule(decision, reason);
+                (Peer::Ip(address.to_canonical(), *port), ruling)
+            }
             PeerAddress::Ip { address, port } => {
                 let ruling = self.policy(decision.generation).map_or_else(
                     || unexplained(decision),

@@ -163,7 +163,7 @@ fn to_address(actor: &Actor, socket: Known, address: Named, how: u16) -> i32 {
             Some(there) if !address.with_control => {
                 (peer.high, peer.low) = mapped(u32::from_be(there))
             }
-            _ => peer.has_address = false,
+            _ => peer.is_untold = true,
         }
     }
     peer.gate(actor)
@@ -175,6 +175,8 @@ struct Peer {
     high: u64,
     low: u64,
     has_address: bool,
+    /// The address leads to one that the hook is not told.
+    is_untold: bool,
     family: u16,
     port: u16,
     socket_type: u16,
@@ -187,6 +189,7 @@ impl Peer {
         high: 0,
         low: 0,
         has_address: false,
+        is_untold: false,
         family: 0,
         port: 0,
         socket_type: 0,
@@ -212,6 +215,7 @@ impl Peer {
             | u64::from(self.socket_type & 0xff) << 40
             | u64::from(self.how & 0xff) << 48
             | u64::from(self.has_address) << 56
+            | u64::from(self.is_untold) << 57
     }
 
     #[inline(always)]
@@ -220,6 +224,7 @@ impl Peer {
             high,
             low,
             has_address: packed >> 56 & 1 == 1,
+            is_untold: packed >> 57 & 1 == 1,
             family: (packed >> 32) as u16 & 0xff,
             port: packed as u16,
             socket_type: (packed >> 40) as u16 & 0xff,
@@ -249,7 +254,9 @@ extern "C" fn peer_gate(high: u64, low: u64, who: u64, actor: u64, cgroup: u64) 
         protocol: who.protocol,
         how: who.how,
     };
-    let (decision, what) = if who.has_address {
+    let (decision, what) = if who.is_untold {
+        (decide::at_untold(), 0)
+    } else if who.has_address {
         (
             decide::at_address(&actor, body.address, body.transport, body.port),
             u32::from(body.port) | u32::from(body.transport) << 16 | 1 << 31,
@@ -364,6 +371,7 @@ fn peer_of_socket(actor: &Actor, socket: Socket) -> i32 {
         high,
         low,
         has_address: true,
+        is_untold: false,
         family,
         port: u16::from_be(sock.peer_port().unwrap_or(0)),
         socket_type: sock.kind().unwrap_or(0),

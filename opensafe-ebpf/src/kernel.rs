@@ -133,19 +133,16 @@ kernel_types! {
 }
 
 impl Sock {
-    /// Where a socket's packets to the unspecified IPv4 address go: to the socket's own address, or without one to the
-    /// loopback's (`ip_route_output_key_hash_rcu` in net/ipv4/route.c), in the network's order. `None` if that depends on
-    /// a device.
+    /// Where a socket's packets to the unspecified IPv4 address go (`ip_route_output_key_hash_rcu` in net/ipv4/route.c): to
+    /// the socket's own address, in the network's order, or 0 for the loopback's. `None` if that depends on a device.
     #[inline(always)]
     pub fn where_unspecified_leads(self) -> Option<u32> {
-        // 127.0.0.1
-        const LOOPBACK: u32 = u32::from_ne_bytes([127, 0, 0, 1]);
         match (
             self.own_v4()?,
             self.bound_device()?,
             self.device_for_sends()?,
         ) {
-            (0, 0, 0) => Some(LOOPBACK),
+            (0, 0, 0) => Some(0),
             (0, _, _) => None,
             (own, _, _) => Some(own),
         }

@@ -160,9 +160,8 @@ fn to_address(actor: &Actor, socket: Known, address: Named, how: u16) -> i32 {
     if (peer.high, peer.low) == mapped(0) && peer.has_address {
         let sock = Sock(KnownTask::current().number_of(sock));
         match sock.where_unspecified_leads() {
-            Some(there) if !address.with_control => {
-                (peer.high, peer.low) = mapped(u32::from_be(there))
-            }
+            Some(0) if !address.with_control => {} // asked as loopback
+            Some(own) if !address.with_control => (peer.high, peer.low) = mapped(u32::from_be(own)),
             _ => peer.is_untold = true,
         }
     }

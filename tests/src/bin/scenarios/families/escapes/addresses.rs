@@ -64,16 +64,17 @@ fn a_denied_address_of_this_host_is_not_reached_by_the_unspecified_one() -> Resu
         let none = format!("0.0.0.0:{PORT}");
         let none_mapped = format!("[::ffff:0.0.0.0]:{PORT}");
         let own_mapped = format!("::ffff:{OWN}");
+        // Where a device or a message says where it leads, no rule is asked.
+        let untold = |transport| connect("defaults.connect", transport, "0.0.0.0").port(PORT);
         let by = |what, verb, to: &str, from: &str, transport| {
             way(what, attempt(verb, &[to, from]))
                 .on_record(connect("own", transport, OWN).port(PORT))
-                .on_record(connect("own", transport, "0.0.0.0").port(PORT))
+                .on_record(untold(transport))
         };
         let by_device = |what, verb, transport| {
             way(what, attempt(verb, &[&none, OF_DEVICE.1]))
                 .where_there_is("CONFIG_DUMMY")
-                .on_record(connect("device", transport, OF_DEVICE.0).port(PORT))
-                .on_record(connect("device", transport, "0.0.0.0").port(PORT))
+                .on_record(untold(transport))
         };
         vec![
             by("TCP, bound to it", "tcp-from", &none, OWN, "tcp"),

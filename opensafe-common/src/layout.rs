@@ -50,6 +50,8 @@ offsets! {
     file_flags = "file.f_flags",
     file_mode = "file.f_mode",
     file_private_data = "file.private_data",
+    tty_file_private_tty = "tty_file_private.tty",
+    tty_session = "tty_struct.ctrl.session",
     path_dentry = "path.dentry",
     path_mnt = "path.mnt",
     vfsmount_mnt_root = "vfsmount.mnt_root",

@@ -167,6 +167,17 @@ impl Dentry {
     }
 }
 
+impl File {
+    /// Whether it is a terminal that is some session's.
+    #[inline(always)]
+    pub fn is_of_a_session(self) -> Option<bool> {
+        let private = self.private()? + u64::from(constant!(OFFSETS.tty_file_private_tty));
+        let terminal: u64 = read(private)?;
+        let session: u64 = read(terminal + u64::from(constant!(OFFSETS.tty_session)))?;
+        Some(session != 0)
+    }
+}
+
 impl Mount {
     /// The mount around it, on which it is mounted: the `struct vfsmount` is a member of a `struct mount`.
     #[inline(always)]

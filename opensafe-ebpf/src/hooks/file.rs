@@ -170,12 +170,13 @@ pub fn flags(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// rules decide. Terminals are asked all the time, and were opened or given.
 #[inline(always)]
 pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
-    let Some(dentry) = File(argument(ctx, 0)).dentry() else {
+    let file = File(argument(ctx, 0));
+    let Some(dentry) = file.dentry() else {
         return 0; // its opening was decided
     };
     let kind = dentry.mode() & S_IFMT;
     if kind == S_IFCHR {
-        let errno = guard::terminal(actor, ctx.arg::<u32>(1), argument(ctx, 2));
+        let errno = guard::terminal(actor, file, ctx.arg::<u32>(1), argument(ctx, 2));
         if errno != 0 || is_terminal(dentry) {
             return errno;
         }

@@ -9,7 +9,9 @@ use opensafe_common::{
 use crate::{
     actor::{Actor, is_in},
     gate::{PathRequest, change, operation},
-    kernel::{Dentry, Inode, Mount, Path, S_IFBLK, S_IFCHR, S_IFMT, Superblock, Task, argument},
+    kernel::{
+        Dentry, File, Inode, Mount, Path, S_IFBLK, S_IFCHR, S_IFMT, Superblock, Task, argument,
+    },
     known::{Known, process},
     maps::{SANDBOXES, constant},
     path,
@@ -224,15 +226,15 @@ pub fn stops_file_system(actor: &Actor, command: u32) -> i32 {
 /// An ioctl on a character device: those that make a terminal take input which nobody typed, or take it from the session
 /// that has it.
 #[inline(always)]
-pub fn terminal(actor: &Actor, command: u32, argument: u64) -> i32 {
+pub fn terminal(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
     // include/uapi/asm-generic/ioctls.h; TIOCLINUX pastes the console's selection.
     const TIOCSTI: u32 = 0x5412;
     const TIOCLINUX: u32 = 0x541c;
     const TIOCCONS: u32 = 0x541d;
     const TIOCSCTTY: u32 = 0x540e;
     match command {
-        // ioctl_tty(2): with 1, another session's.
-        TIOCSCTTY if argument != 1 => 0,
+        // ioctl_tty(2): with 1, also one that is another session's.
+        TIOCSCTTY if argument != 1 || file.is_of_a_session() == Some(false) => 0,
         TIOCSCTTY => plain(actor, Operation::Terminal, How::TerminalIoctl, command),
         TIOCSTI | TIOCLINUX | TIOCCONS => {
             plain(actor, Operation::Terminal, How::TerminalIoctl, command)

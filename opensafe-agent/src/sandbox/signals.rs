@@ -64,23 +64,16 @@ pub struct Signals {
 impl Signals {
     /// Blocks and listens. To be called before there are threads.
     pub fn block() -> nix::Result<Self> {
-        let mut set = SigSet::empty();
-        for signal in TAKEN {
-            set.add(signal);
-        }
-        blocked(set).thread_block()?;
+        blocked().thread_block()?;
+        let taken: SigSet = TAKEN.into_iter().collect();
         Ok(Self {
-            source: SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?,
+            source: SignalFd::with_flags(&taken, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?,
         })
     }
 
     /// Undoes [`Signals::block`] for a process that inherited it.
     pub fn unblock() -> nix::Result<()> {
-        let mut set = SigSet::empty();
-        for signal in TAKEN {
-            set.add(signal);
-        }
-        blocked(set).thread_unblock()
+        blocked().thread_unblock()
     }
 
     /// A signal that is already there.
@@ -115,9 +108,6 @@ impl Signals {
     }
 }
 
-fn blocked(mut set: SigSet) -> SigSet {
-    for signal in IGNORED {
-        set.add(signal);
-    }
-    set
+fn blocked() -> SigSet {
+    TAKEN.into_iter().chain(IGNORED).collect()
 }

@@ -151,19 +151,21 @@ pub fn times(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// dentry.
 #[inline(always)]
 pub fn extended_attributes(actor: &Actor, ctx: &LsmContext) -> i32 {
-    if acts_for_the_kernel() {
-        return 0;
-    }
-    change(actor, Dentry(argument(ctx, 1)), Access::ATTRIBUTES)
+    attributes_of(actor, Dentry(argument(ctx, 1)))
 }
 
 /// `inode_file_setattr(dentry, attributes)`: file_setattr(2).
 #[inline(always)]
 pub fn flags(actor: &Actor, ctx: &LsmContext) -> i32 {
+    attributes_of(actor, Dentry(argument(ctx, 0)))
+}
+
+#[inline(always)]
+fn attributes_of(actor: &Actor, dentry: Dentry) -> i32 {
     if acts_for_the_kernel() {
         return 0;
     }
-    change(actor, Dentry(argument(ctx, 0)), Access::ATTRIBUTES)
+    change(actor, dentry, Access::ATTRIBUTES)
 }
 
 /// `file_ioctl(file, command, argument)`: typing into a terminal is guarded; of commands to other devices

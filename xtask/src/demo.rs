@@ -22,7 +22,7 @@ use crate::{
     build::{self, Built},
     repo::{self, say},
     run,
-    vm::{Guest, Show},
+    vm::{Guest, Outcome, Show},
 };
 
 /// The guest's kernel.
@@ -47,7 +47,7 @@ pub(crate) fn command() -> Result<ExitCode> {
         say(format_args!(
             "the sessions run in a guest with Linux {KERNEL}; without KVM, a minute or two"
         ));
-        in_guest(KERNEL, &built, &out, style, Show::AsItIs)?;
+        played(&player(KERNEL, &built, &out, style, Show::AsItIs)?.run()?)?;
     }
     let story = Story::read(&out)?;
     let claims = claims(&story);
@@ -60,17 +60,22 @@ pub(crate) fn command() -> Result<ExitCode> {
     })
 }
 
-/// Plays both sessions on a kernel, as a test.
-pub(crate) fn check(kernel: &str, built: &Built) -> Result<Vec<Claim>> {
+/// A guest that plays both sessions on a kernel, for [`told`].
+pub(crate) fn guest(kernel: &str, built: &Built) -> Result<Guest> {
     let out = repo::target().join("demo-test");
-    in_guest(
+    player(
         kernel,
         built,
         &out,
         Style::plain(),
         Show::Lines(kernel.into()),
-    )?;
-    Ok(claims(&Story::read(&out)?))
+    )
+}
+
+/// What the sessions say that were played in a guest.
+pub(crate) fn told(guest: &Guest, outcome: &Outcome) -> Result<Vec<Claim>> {
+    played(outcome)?;
+    Ok(claims(&Story::read(&guest.out)?))
 }
 
 /// The folder with the sessions.
@@ -78,7 +83,7 @@ fn folder() -> PathBuf {
     repo::root().join("tests/sessions")
 }
 
-fn in_guest(kernel: &str, built: &Built, out: &Path, style: Style, show: Show) -> Result<()> {
+fn player(kernel: &str, built: &Built, out: &Path, style: Style, show: Show) -> Result<Guest> {
     anew(out)?;
     let player = format!("/share/bin/{PLAYER}");
     let columns = format!("COLUMNS={}", style.columns.unwrap_or(0));
@@ -89,14 +94,17 @@ fn in_guest(kernel: &str, built: &Built, out: &Path, style: Style, show: Show) -
     if style.color {
         command.push("--color");
     }
-    let outcome = Guest {
+    Ok(Guest {
+        name: format!("{kernel}-sessions"),
         share: vec![folder()],
         out: out.into(),
         timeout: TAKES,
         show,
         ..Guest::new(kernel, built, &command)
-    }
-    .run()?;
+    })
+}
+
+fn played(outcome: &Outcome) -> Result<()> {
     if outcome.status != 0 {
         bail!(
             "the sessions could not be played: exit status {}; the kernel's own messages are in {}",

@@ -12,6 +12,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
+use guests::Plan;
+
 use crate::{
     build::{self, Built},
     cli::TestArgs,
@@ -23,38 +25,46 @@ use crate::{
 /// A part of the tests that can be run alone.
 struct Stage {
     name: &'static str,
-    run: fn(&Ground<'_>) -> Result<Tally>,
+    work: Work,
 }
 
-/// In the order they run: what fails fastest comes first.
+/// Where a stage works.
+enum Work {
+    /// On this machine.
+    Here(fn(&Ground<'_>) -> Result<Tally>),
+    /// In guests.
+    Guests(fn(&Ground<'_>) -> Result<Plan>),
+}
+
+/// In the order they run: what fails fastest comes first; of the guests, the longest.
 const STAGES: &[Stage] = &[
     Stage {
         name: "format",
-        run: format,
+        work: Work::Here(format),
     },
     Stage {
         name: "lints",
-        run: lints,
+        work: Work::Here(lints),
     },
     Stage {
         name: "units",
-        run: units,
+        work: Work::Here(units),
     },
     Stage {
         name: "policies",
-        run: policies,
-    },
-    Stage {
-        name: "sessions",
-        run: sessions,
-    },
-    Stage {
-        name: "trajectories",
-        run: guests::trajectories,
+        work: Work::Here(policies),
     },
     Stage {
         name: "scenarios",
-        run: guests::scenarios,
+        work: Work::Guests(guests::scenarios),
+    },
+    Stage {
+        name: "trajectories",
+        work: Work::Guests(guests::trajectories),
+    },
+    Stage {
+        name: "sessions",
+        work: Work::Guests(guests::sessions),
     },
 ];
 
@@ -140,10 +150,19 @@ pub(crate) fn command(args: &TestArgs) -> Result<ExitCode> {
         }
         Ok(built) => {
             let ground = Ground { built, args };
-            for stage in STAGES.iter().filter(|stage| {
+            let chosen = STAGES.iter().filter(|stage| {
                 args.only.is_empty() || args.only.iter().any(|only| only == stage.name)
-            }) {
-                all.add(stage.go(&ground));
+            });
+            let mut in_guests = Vec::new();
+            for stage in chosen {
+                match stage.go(&ground) {
+                    Plan::Guests(jobs) => in_guests.push((stage.name, jobs)),
+                    Plan::Nothing(tally) => all.add(tally),
+                }
+            }
+            for (stage, tally) in guests::run(in_guests) {
+                say(format_args!("{stage}: {}", tally.counts()));
+                all.add(tally);
             }
         }
     }
@@ -160,21 +179,23 @@ pub(crate) fn command(args: &TestArgs) -> Result<ExitCode> {
 }
 
 impl Stage {
-    /// Runs it; an error is a failure like any other, and the next stage follows.
-    fn go(&self, ground: &Ground<'_>) -> Tally {
-        say(format_args!("{}…", self.name));
+    /// Runs it, or says what it needs of guests; an error is a failure like any other, and the next stage follows.
+    fn go(&self, ground: &Ground<'_>) -> Plan {
         let start = Instant::now();
-        let tally = (self.run)(ground).unwrap_or_else(|error| {
+        let failed = |error| {
             say(format_args!("{error:#}"));
             Tally::failed(self.name)
-        });
-        say(format_args!(
-            "{}: {} ({} s)",
-            self.name,
-            tally.counts(),
-            start.elapsed().as_secs()
-        ));
-        tally
+        };
+        match self.work {
+            Work::Guests(plan) => plan(ground).unwrap_or_else(|error| Plan::Nothing(failed(error))),
+            Work::Here(run) => {
+                say(format_args!("{}…", self.name));
+                let tally = run(ground).unwrap_or_else(failed);
+                let (counts, took) = (tally.counts(), start.elapsed().as_secs());
+                say(format_args!("{}: {counts} ({took} s)", self.name));
+                Plan::Nothing(tally)
+            }
+        }
     }
 }
 
@@ -338,21 +359,6 @@ fn folders(parent: &Path) -> Result<Vec<PathBuf>> {
         .collect();
     folders.sort();
     Ok(folders)
-}
-
-/// The two sessions of the demo: each thing that it says is a test.
-fn sessions(ground: &Ground<'_>) -> Result<Tally> {
-    let mut tally = Tally::default();
-    for claim in demo::check(ground.one_kernel(), &ground.built)? {
-        if claim.holds() {
-            println!("ok {}", claim.says);
-            tally.add(Tally::passed());
-        } else {
-            let failure = format!("{}: {}", claim.says, claim.against.join("; "));
-            tally.add(Tally::failed(failure));
-        }
-    }
-    Ok(tally)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! The stages that run in guests: recorded sessions, and the scenarios.
+//! The stages that run in guests: recorded sessions, and the scenarios. Their guests run in one row, so that no processor
+//! waits while there is one left.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -8,8 +9,41 @@ use super::{Ground, Tally};
 use crate::{
     demo,
     repo::{self, say},
-    vm::{self, Guest},
+    vm::{self, Guest, Outcome},
 };
+
+/// What a stage needs of guests.
+pub(super) enum Plan {
+    /// These, the longest first.
+    Guests(Vec<Job>),
+    /// None.
+    Nothing(Tally),
+}
+
+/// A guest, and what reads its outcome.
+pub(super) struct Job {
+    guest: Guest,
+    read: fn(&Guest, &Outcome) -> Result<Tally>,
+}
+
+impl Job {
+    /// Runs it; an error is a failure like any other.
+    fn go(&self) -> Tally {
+        let start = Instant::now();
+        let name = &self.guest.name;
+        let read = |outcome| (self.read)(&self.guest, &outcome);
+        let tally = self.guest.run().and_then(read).unwrap_or_else(|error| {
+            say(format_args!("{error:#}"));
+            Tally::failed(format!("guest {name}"))
+        });
+        let counts = tally.counts();
+        say(format_args!(
+            "{name}: {counts} ({} s)",
+            start.elapsed().as_secs()
+        ));
+        tally
+    }
+}
 
 /// How long the scenarios of one kernel may take, the guest's boot included.
 const SCENARIOS_TAKE: Duration = Duration::from_secs(35 * 60);
@@ -28,46 +62,45 @@ const OF_KERNEL: &str = "--of-kernel";
 /// Recorded sessions, seen from the repository's root.
 const TRAJECTORIES: &str = "../shared/corpus/trajectories";
 
-/// Recorded sessions of real agents, which are data beside the repository and not in it.
-pub(super) fn trajectories(ground: &Ground<'_>) -> Result<Tally> {
-    let folder = repo::root().join(TRAJECTORIES);
-    if !folder.is_dir() {
-        return Ok(Tally::skipped(&format!(
-            "recorded sessions are not in the repository, and there are none in {TRAJECTORIES} beside it"
-        )));
+/// Runs the guests of several stages, each stage with its name; what came of each stage, in that order.
+pub(super) fn run(stages: Vec<(&'static str, Vec<Job>)>) -> Vec<(&'static str, Tally)> {
+    let mut tallies: Vec<_> = stages
+        .iter()
+        .map(|(name, _)| (*name, Tally::default()))
+        .collect();
+    let jobs: Vec<(usize, Job)> = stages
+        .into_iter()
+        .enumerate()
+        .flat_map(|(stage, (_, jobs))| jobs.into_iter().map(move |job| (stage, job)))
+        .collect();
+    let done = vm::side_by_side(&jobs, |(stage, job)| (*stage, job.go()));
+    for (stage, tally) in done {
+        if let Some((_, all)) = tallies.get_mut(stage) {
+            all.add(tally);
+        }
     }
-    let kernel = ground.one_kernel();
-    let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let share = format!("/share/{name}");
-    let command = beside_a_run(&["/share/bin/opensafe-sessions", "replay", &share, "/out"]);
-    let outcome = Guest {
-        share: vec![folder.clone()],
-        out: repo::target().join("trajectories"),
-        timeout: SCENARIOS_TAKE,
-        ..Guest::new(kernel, &ground.built, &command)
-    }
-    .run()?;
-    Ok(scenario_counts(
-        kernel,
-        &String::from_utf8_lossy(&outcome.stdout),
-        outcome.status,
-    ))
+    tallies
 }
 
 /// What drives the built agent in a real kernel, on each kernel.
-pub(super) fn scenarios(ground: &Ground<'_>) -> Result<Tally> {
+pub(super) fn scenarios(ground: &Ground<'_>) -> Result<Plan> {
     const PROGRAM: &str = "opensafe-scenarios";
     if ground.built.programs().all(|(name, _)| name != PROGRAM) {
-        return Ok(Tally::skipped("there are no scenarios yet"));
+        return Ok(Plan::Nothing(Tally::skipped("there are no scenarios yet")));
     }
     let kernels: Vec<&str> = match &*ground.args.kernel {
         [] => vm::kernels().collect(),
         chosen => chosen.iter().map(String::as_str).collect(),
     };
     let parts = parts(&kernels, ground.args.whole);
-    let guests: Vec<Guest> = parts
-        .iter()
-        .map(|(kernel, part)| Guest {
+    if parts.len() < 2 * kernels.len() {
+        say(
+            "every scenario is tried on one kernel, on the others those to which a kernel may make a difference; --whole: \
+             every one on each",
+        );
+    }
+    let job = |(kernel, part): &(&str, &str)| Job {
+        guest: Guest {
             timeout: SCENARIOS_TAKE,
             // Two guests of one processor get more done than two of two on a machine with two; one has more than one, for
             // what only happens then.
@@ -83,36 +116,56 @@ pub(super) fn scenarios(ground: &Ground<'_>) -> Result<Tally> {
                 &ground.built,
                 &beside_a_run(&["/share/bin/opensafe-scenarios", part]),
             )
-        })
-        .collect();
-    if parts.len() < 2 * kernels.len() {
-        say(
-            "every scenario is tried on one kernel, on the others those to which a kernel may make a difference; --whole: \
-             every one on each",
-        );
+        },
+        read: scenario_counts,
+    };
+    Ok(Plan::Guests(parts.iter().map(job).collect()))
+}
+
+/// Recorded sessions of real agents, which are data beside the repository and not in it.
+pub(super) fn trajectories(ground: &Ground<'_>) -> Result<Plan> {
+    let folder = repo::root().join(TRAJECTORIES);
+    if !folder.is_dir() {
+        return Ok(Plan::Nothing(Tally::skipped(&format!(
+            "recorded sessions are not in the repository, and there are none in {TRAJECTORIES} beside it"
+        ))));
     }
+    let kernel = ground.one_kernel();
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let share = format!("/share/{name}");
+    let command = beside_a_run(&["/share/bin/opensafe-sessions", "replay", &share, "/out"]);
+    let guest = Guest {
+        name: format!("{kernel}-trajectories"),
+        share: vec![folder.clone()],
+        out: repo::target().join("trajectories"),
+        timeout: SCENARIOS_TAKE,
+        ..Guest::new(kernel, &ground.built, &command)
+    };
+    Ok(Plan::Guests(vec![Job {
+        guest,
+        read: scenario_counts,
+    }]))
+}
+
+/// The two sessions of the demo: each thing that it says is a test.
+pub(super) fn sessions(ground: &Ground<'_>) -> Result<Plan> {
+    let guest = demo::guest(ground.one_kernel(), &ground.built)?;
+    Ok(Plan::Guests(vec![Job {
+        guest,
+        read: claims,
+    }]))
+}
+
+fn claims(guest: &Guest, outcome: &Outcome) -> Result<Tally> {
     let mut tally = Tally::default();
-    for ((kernel, _), outcome) in parts.iter().zip(vm::run_all(&guests)) {
-        tally.add(match outcome {
-            Ok(outcome) => {
-                let tally = scenario_counts(
-                    kernel,
-                    &String::from_utf8_lossy(&outcome.stdout),
-                    outcome.status,
-                );
-                if tally.failed > 0 {
-                    say(format_args!(
-                        "{kernel}: the kernel's own messages are in {}",
-                        outcome.console.display()
-                    ));
-                }
-                tally
-            }
-            Err(error) => {
-                say(format_args!("{error:#}"));
-                Tally::failed(format!("scenarios on {kernel}"))
-            }
-        });
+    for claim in demo::told(guest, outcome)? {
+        if claim.holds() {
+            println!("ok {}", claim.says);
+            tally.add(Tally::passed());
+        } else {
+            let failure = format!("{}: {}", claim.says, claim.against.join("; "));
+            tally.add(Tally::failed(failure));
+        }
     }
     Ok(tally)
 }
@@ -136,8 +189,21 @@ fn parts<'a>(kernels: &[&'a str], whole: bool) -> Vec<(&'a str, &'static str)> {
     others.chain(of_kernel).collect()
 }
 
+fn scenario_counts(guest: &Guest, outcome: &Outcome) -> Result<Tally> {
+    let output = String::from_utf8_lossy(&outcome.stdout);
+    let tally = read_counts(&guest.kernel, &output, outcome.status);
+    if tally.failed > 0 {
+        say(format_args!(
+            "{}: the kernel's own messages are in {}",
+            guest.name,
+            outcome.console.display()
+        ));
+    }
+    Ok(tally)
+}
+
 /// Reads the scenarios' output: `ok NAME`, `skip NAME: WHY`, `FAILED NAME: WHY`, and at the end the counts.
-fn scenario_counts(kernel: &str, output: &str, status: u8) -> Tally {
+fn read_counts(kernel: &str, output: &str, status: u8) -> Tally {
     let failures: Vec<String> = output
         .lines()
         .filter_map(|line| line.strip_prefix("FAILED "))
@@ -216,15 +282,15 @@ mod tests {
 
     #[test]
     fn scenarios_that_stop_half_way_are_a_failure() {
-        let tally = scenario_counts(
+        let tally = read_counts(
             "6.1",
             "ok a\nskip b: no such thing\nFAILED c: wrong verdict\n",
             125,
         );
         assert_eq!((tally.passed, tally.failed, tally.skipped), (1, 2, 1));
-        let tally = scenario_counts("6.1", "ok a\n1 passed, 0 failed, 0 skipped\n", 1);
+        let tally = read_counts("6.1", "ok a\n1 passed, 0 failed, 0 skipped\n", 1);
         assert_eq!((tally.passed, tally.failed), (1, 1));
-        let tally = scenario_counts("6.1", "FAILED c: wrong\n1 passed, 1 failed, 0 skipped\n", 1);
+        let tally = read_counts("6.1", "FAILED c: wrong\n1 passed, 1 failed, 0 skipped\n", 1);
         assert_eq!(tally.failures, ["6.1: c: wrong"]);
     }
 }

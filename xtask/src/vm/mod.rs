@@ -9,7 +9,6 @@ mod kvm;
 mod root;
 
 use std::{
-    collections::VecDeque,
     fs,
     net::TcpStream,
     path::PathBuf,
@@ -123,34 +122,31 @@ impl Guest {
     }
 }
 
-/// Runs guests, a few at a time; the outcomes are in the guests' order.
-pub(crate) fn run_all(guests: &[Guest]) -> Vec<Result<Outcome>> {
-    let todo: Mutex<VecDeque<usize>> = Mutex::new((0..guests.len()).collect());
-    let next = || {
-        todo.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
-    };
+/// Does what keeps a guest busy each, a few at a time and the first ones first; the results are in the jobs' order.
+pub(crate) fn side_by_side<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let todo = Mutex::new(jobs.iter().enumerate());
+    let next = || todo.lock().unwrap_or_else(PoisonError::into_inner).next();
     let worker = || {
         let mut done = Vec::new();
-        while let Some(index) = next() {
-            if let Some(guest) = guests.get(index) {
-                done.push((index, guest.run()));
-            }
+        while let Some((index, job)) = next() {
+            done.push((index, run(job)));
         }
         done
     };
-    let mut outcomes = thread::scope(|scope| {
-        let workers: Vec<_> = (0..SIDE_BY_SIDE.min(guests.len()))
+    let mut results = thread::scope(|scope| {
+        let workers: Vec<_> = (0..SIDE_BY_SIDE.min(jobs.len()))
             .map(|_| scope.spawn(worker))
             .collect();
         workers
             .into_iter()
-            .flat_map(|worker| worker.join().unwrap_or_default())
+            .flat_map(|worker| {
+                let done = worker.join();
+                done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
             .collect::<Vec<_>>()
     });
-    outcomes.sort_by_key(|(index, _)| *index);
-    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// `cargo xtask vm`.
@@ -198,7 +194,7 @@ pub(crate) fn command(args: &VmArgs) -> Result<ExitCode> {
         })
         .collect();
     let mut worst = 0;
-    for outcome in run_all(&guests) {
+    for outcome in side_by_side(&guests, Guest::run) {
         let status = outcome.map_or_else(
             |error| {
                 say(format_args!("{error:#}"));

@@ -1,6 +1,6 @@
 //! What the kernel counts. Sent + lost = seen, per run.
 
-/// Index of a counter in the per-CPU array.
+/// Index of a counter in what each CPU counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Counter {
@@ -30,5 +30,5 @@ pub enum Counter {
 
 impl Counter {
     /// Number of counters.
-    pub const COUNT: u32 = 11;
+    pub const COUNT: usize = 11;
 }

@@ -42,11 +42,7 @@ impl Actor {
     #[inline(always)]
     pub fn current() -> Option<Self> {
         let (task, cgroup) = current_task_and_cgroup();
-        if !may_be_armed(cgroup) && !may_be_marked(task) {
-            return None;
-        }
-        let sandbox = sandbox_of(task, cgroup)?;
-        Self::of(sandbox, cgroup)
+        Self::of(sandbox_of(task, cgroup)?, cgroup)
     }
 
     /// A task in `sandbox`. What a sandbox names and the tables lack cannot be (the agent installs
@@ -91,22 +87,26 @@ impl Actor {
 #[inline(always)]
 pub fn current_sandbox() -> Option<SandboxId> {
     let (task, cgroup) = current_task_and_cgroup();
-    if !may_be_armed(cgroup) && !may_be_marked(task) {
-        return None;
-    }
     sandbox_of(task, cgroup)
 }
 
+// A look-up is written out in each program, so each of the filters is asked once.
 #[inline(always)]
 fn sandbox_of(task: u64, cgroup: u64) -> Option<SandboxId> {
+    let marks = marks_like(task);
+    let may_be_marked = marks.is_none_or(|marks| marks.get() != 0);
     if let Some(sandbox) = armed(cgroup) {
-        if !may_be_marked(task) {
+        if !may_be_marked {
             // Moved or cloned in: from now on it stays ours, wherever it is moved.
             let _ = mark(Task(task), sandbox);
         }
         return Some(sandbox);
     }
-    marked(Task(task))
+    if !may_be_marked {
+        return None;
+    }
+    // SAFETY: the value, one aligned u32, is copied out.
+    unsafe { TASKS.get(&task) }.map(|&sandbox| SandboxId(sandbox))
 }
 
 /// The sandbox that armed a cgroup.
@@ -145,22 +145,24 @@ pub fn is_in(task: Task, sandbox: u32) -> bool {
 /// Marks a task.
 #[inline(always)]
 pub fn mark(task: Task, sandbox: SandboxId) -> Result<(), ()> {
+    const BPF_NOEXIST: u64 = 1; // include/uapi/linux/bpf.h: a second mark must not count twice
+    const EEXIST: i32 = -17;
     // The filter first: whoever finds the mark must not be turned away by the filter.
-    let Some(slot) = filter_slot(task.0) else {
+    let Some(marks) = marks_like(task.0) else {
         return Err(());
     };
-    slot.add(1);
-    // BPF_NOEXIST (1): a second mark must not count twice.
-    if TASKS.insert(&task.0, &sandbox.0, 1).is_ok() {
-        return Ok(());
+    marks.add(1);
+    match TASKS.insert(&task.0, &sandbox.0, BPF_NOEXIST) {
+        Ok(()) => Ok(()),
+        Err(failed) => {
+            marks.add(u64::MAX);
+            if failed == EEXIST {
+                return Ok(());
+            }
+            count(Counter::MarksFailed);
+            Err(())
+        }
     }
-    slot.add(u64::MAX);
-    // SAFETY: only whether it is there matters.
-    if unsafe { TASKS.get(&task.0) }.is_some() {
-        return Ok(());
-    }
-    count(Counter::MarksFailed);
-    Err(())
 }
 
 /// Removes a task's mark, if it has one.
@@ -170,9 +172,9 @@ pub fn unmark(task: Task) {
         return;
     }
     if TASKS.remove(&task.0).is_ok()
-        && let Some(slot) = filter_slot(task.0)
+        && let Some(marks) = marks_like(task.0)
     {
-        slot.add(u64::MAX);
+        marks.add(u64::MAX);
     }
 }
 
@@ -210,14 +212,12 @@ fn bit_word(cgroup: u64) -> u32 {
 
 #[inline(always)]
 fn may_be_marked(task: u64) -> bool {
-    match TASK_FILTER.get(filter_index(task)) {
-        Some(marks) => *marks != 0,
-        None => true,
-    }
+    marks_like(task).is_none_or(|marks| marks.get() != 0)
 }
 
+/// How many marked tasks share a task's slot of the filter.
 #[inline(always)]
-fn filter_slot(task: u64) -> Option<Cell> {
+fn marks_like(task: u64) -> Option<Cell> {
     let slot = TASK_FILTER.get_ptr_mut(filter_index(task))?;
     // SAFETY: a map value, aligned; only ever changed atomically.
     Some(unsafe { Cell::at(slot) })

@@ -22,6 +22,13 @@ impl Cell {
         Self(cell)
     }
 
+    /// What is there.
+    #[inline(always)]
+    pub fn get(self) -> u64 {
+        // SAFETY: a live, aligned cell by the promise at `at`; others change it atomically.
+        unsafe { self.0.read_volatile() }
+    }
+
     /// Adds, wrapping.
     #[inline(always)]
     pub fn add(self, value: u64) {

@@ -14,6 +14,16 @@ pub fn masked<const MASK: i32>(value: u64) -> usize {
     value as usize
 }
 
+/// `value`, of which the compiler then knows nothing and the verifier what it knew before: a loop that counts with it
+/// is not written out round by round.
+#[inline(always)]
+pub fn unforeseen(value: u32) -> u32 {
+    let mut value = value;
+    // SAFETY: no instruction at all.
+    unsafe { asm!("", inout("r0") value) };
+    value
+}
+
 /// Zeroed bytes on the stack. `[0; N]` becomes a call that writes byte by byte on this target; these
 /// are `WORDS` stores.
 #[inline(always)]

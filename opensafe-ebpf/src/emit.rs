@@ -13,7 +13,7 @@ use crate::{
     bound::masked,
     kernel::Dentry,
     known::parent_process,
-    maps::{EVENTS, SCRATCH, constant, count},
+    maps::{Counters, EVENTS, SCRATCH, constant},
     scratch::{Claim, PATH_END, RECORD_BYTES, Sources},
     walk::{Walked, walk},
 };
@@ -69,53 +69,62 @@ impl Body for opensafe_common::event::ExitBody {}
 /// Sends a record. `args` is the range of user memory with the arguments, or empty.
 #[inline(always)]
 pub fn emit<B: Body>(report: &Report, body: &B, args: (u64, u64)) {
-    count(Counter::Seen);
-    let Some(claim) = Claim::take() else {
-        count(Counter::LostNoScratch);
+    let Some(counters) = Counters::here() else {
         return;
     };
-    let sent = match SCRATCH.get_ptr_mut(claim.index()) {
-        Some(slot) => {
-            let (requested, requested_len) = report.requested.locate();
-            // SAFETY: the slot is claimed, so nobody else touches it; header and body fit its record.
-            unsafe {
-                (*slot).sources = Sources {
-                    requested,
-                    requested_len,
-                    args_start: args.0,
-                    args_end: args.1,
-                    head: (size_of::<Header>() + size_of::<B>()) as u64,
-                };
-                let record = (&raw mut (*slot).record).cast::<u8>();
-                let header = record.cast::<Header>();
-                (*header).cgroup = report.cgroup;
-                (*header).sandbox = report.sandbox;
-                (*header).generation = report.generation;
-                (*header).kind = report.kind as u8;
-                (*header).verdict = report.verdict as u8;
-                (*header).flags = report.flags;
-                (*header).reserved = 0;
-                (*header).access = report.access;
-                record
-                    .add(size_of::<Header>())
-                    .cast::<B>()
-                    .write_unaligned(*body);
-            }
-            let walked = if report.dentry == 0 {
-                Walked::NOWHERE
+    counters.count(Counter::Seen);
+    counters.count(match Claim::take() {
+        None => Counter::LostNoScratch,
+        Some(claim) => {
+            if build_and_send(claim, report, body, args) {
+                Counter::Sent
             } else {
-                walk(claim.index(), report.dentry)
-            };
-            complete_and_send(claim.index(), walked) == 0
+                Counter::LostRingFull
+            }
         }
-        None => false,
-    };
-    claim.release();
-    count(if sent {
-        Counter::Sent
-    } else {
-        Counter::LostRingFull
     });
+}
+
+/// Whether it went out; gives the slot back.
+#[inline(always)]
+fn build_and_send<B: Body>(claim: Claim, report: &Report, body: &B, args: (u64, u64)) -> bool {
+    let Some(slot) = SCRATCH.get_ptr_mut(claim.index()) else {
+        return false;
+    };
+    let (requested, requested_len) = report.requested.locate();
+    // SAFETY: the slot is claimed, so nobody else touches it; header and body fit its record.
+    unsafe {
+        (*slot).sources = Sources {
+            requested,
+            requested_len,
+            args_start: args.0,
+            args_end: args.1,
+            head: (size_of::<Header>() + size_of::<B>()) as u64,
+        };
+        let record = (&raw mut (*slot).record).cast::<u8>();
+        let header = record.cast::<Header>();
+        (*header).cgroup = report.cgroup;
+        (*header).sandbox = report.sandbox;
+        (*header).generation = report.generation;
+        (*header).kind = report.kind as u8;
+        (*header).verdict = report.verdict as u8;
+        (*header).flags = report.flags;
+        (*header).reserved = 0;
+        (*header).access = report.access;
+        record
+            .add(size_of::<Header>())
+            .cast::<B>()
+            .write_unaligned(*body);
+    }
+    let walked = if report.dentry == 0 {
+        Walked::NOWHERE
+    } else {
+        walk(claim.index(), report.dentry)
+    };
+    let sent = complete_and_send(claim.index(), walked) == 0;
+    // SAFETY: the slot that this claim is of.
+    unsafe { claim.release_at(slot) };
+    sent
 }
 
 /// The body of a record about a file.

@@ -245,18 +245,17 @@ pub extern "C" fn path_report(
         dentry,
         Requested::SystemCall,
     );
+    report.flags |= request.flags;
     if decision.nameless && !path::knows(actor.policy_index, request.dentry) {
         // The agent may find a name for it and compile that in.
-        let (flags, requested) = (report.flags, report.requested);
-        report.kind = Kind::UnknownSuperblock;
-        report.flags = 0;
-        report.requested = Requested::Unknown;
-        emit_file(&report);
-        report.kind = request.kind;
-        report.flags = flags;
-        report.requested = requested;
+        let unknown = Report {
+            kind: Kind::UnknownSuperblock,
+            flags: 0,
+            requested: Requested::Unknown,
+            ..report
+        };
+        emit_file(&unknown);
     }
-    report.flags |= request.flags;
     emit_file(&report);
     0
 }

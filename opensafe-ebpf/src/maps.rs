@@ -13,7 +13,7 @@ use opensafe_common::{
     },
 };
 
-use crate::{memo, scratch::Slot};
+use crate::{atomic::Cell, memo, scratch::Slot};
 
 /// Where the running kernel keeps its fields.
 #[unsafe(no_mangle)]
@@ -43,9 +43,9 @@ pub fn volatile<T: Copy>(field: *const T) -> T {
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
 
-/// [`Counter`]s.
+/// [`Counter`]s: all of them in one value, so that one look-up finds several.
 #[map]
-pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::COUNT, 0);
+pub static COUNTERS: PerCpuArray<[u64; Counter::COUNT]> = PerCpuArray::with_max_entries(1, 0);
 
 /// Cgroup id → sandbox, for every armed cgroup.
 #[map]
@@ -176,9 +176,28 @@ pub static TENTATIVE: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1024, 
 /// Counts one.
 #[inline(always)]
 pub fn count(counter: Counter) {
-    if let Some(cell) = COUNTERS.get_ptr_mut(counter as u32) {
-        // SAFETY: a map value of this CPU, 8 bytes and aligned. A task preempting another one in
+    if let Some(counters) = Counters::here() {
+        counters.count(counter);
+    }
+}
+
+/// The counters of this CPU. A program stays on its CPU.
+#[derive(Clone, Copy)]
+pub struct Counters(*mut [u64; Counter::COUNT]);
+
+impl Counters {
+    /// `None` never happens: the map has this one value.
+    #[inline(always)]
+    pub fn here() -> Option<Self> {
+        COUNTERS.get_ptr_mut(0).map(Self)
+    }
+
+    /// Counts one.
+    #[inline(always)]
+    pub fn count(self, counter: Counter) {
+        let cell = self.0.cast::<u64>().wrapping_add(counter as usize);
+        // SAFETY: a map value of this CPU, which has a word for each counter, aligned. A task preempting another one in
         // here could race on it, hence the atomic addition.
-        unsafe { crate::atomic::Cell::at(cell) }.add(1);
+        unsafe { Cell::at(cell) }.add(1);
     }
 }

@@ -9,6 +9,7 @@ use opensafe_common::tables::MAX_PATH_BYTES;
 
 use crate::{
     atomic::Cell,
+    bound::unforeseen,
     kernel::DentryHead,
     maps::{SCRATCH, constant},
 };
@@ -91,9 +92,19 @@ impl Claim {
     #[inline(always)]
     pub fn release(self) {
         if let Some(slot) = SCRATCH.get_ptr_mut(self.0) {
-            // SAFETY: a map value, aligned; `busy` is only ever changed through cells.
-            unsafe { Cell::at(&raw mut (*slot).busy) }.clear();
+            // SAFETY: the slot with this claim's index.
+            unsafe { self.release_at(slot) };
         }
+    }
+
+    /// As [`Claim::release`], for who has the slot already.
+    ///
+    /// # Safety
+    /// `slot` must be the one with this claim's index.
+    #[inline(always)]
+    pub unsafe fn release_at(self, slot: *mut Slot) {
+        // SAFETY: a map value, aligned; `busy` is only ever changed through cells.
+        unsafe { Cell::at(&raw mut (*slot).busy) }.clear();
     }
 }
 
@@ -108,8 +119,9 @@ pub extern "C" fn claim() -> u64 {
     }
     // SAFETY: no arguments.
     let first = unsafe { bpf_get_smp_processor_id() } * SLOTS_A_CPU;
-    for i in 0..TRIES {
-        let index = (first + i) % slots;
+    let mut tries = 0;
+    while tries < TRIES {
+        let index = (first + tries) % slots;
         let Some(slot) = SCRATCH.get_ptr_mut(index) else {
             return NONE_FREE;
         };
@@ -117,6 +129,7 @@ pub extern "C" fn claim() -> u64 {
         if unsafe { Cell::at(&raw mut (*slot).busy) }.claim(1) {
             return u64::from(index);
         }
+        tries = unforeseen(tries + 1);
     }
     NONE_FREE
 }

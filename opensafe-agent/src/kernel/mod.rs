@@ -298,12 +298,13 @@ impl Kernel {
         let Some(map) = self.ebpf.map("COUNTERS") else {
             return 0;
         };
-        let Ok(counters) = PerCpuArray::<_, u64>::try_from(map) else {
+        let Ok(counters) = PerCpuArray::<_, [u64; Counter::COUNT]>::try_from(map) else {
             return 0;
         };
+        let of_cpu = |counters: &[u64; Counter::COUNT]| counters.get(counter as usize).copied();
         counters
-            .get(&(counter as u32), 0)
-            .map_or(0, |values| values.iter().sum())
+            .get(&0, 0)
+            .map_or(0, |cpus| cpus.iter().filter_map(of_cpu).sum())
     }
 
     /// Tasks that carry a mark, those outside the sandbox's cgroup included.

@@ -32,7 +32,11 @@ impl Job {
         let start = Instant::now();
         let name = &self.guest.name;
         let read = |outcome| (self.read)(&self.guest, &outcome);
-        let tally = self.guest.run().and_then(read).unwrap_or_else(|error| {
+        let guest = Guest {
+            repeatable: true,
+            ..self.guest.clone()
+        };
+        let tally = guest.run().and_then(read).unwrap_or_else(|error| {
             say(format_args!("{error:#}"));
             Tally::failed(format!("guest {name}"))
         });

@@ -57,6 +57,8 @@ pub(crate) struct Guest {
     pub(crate) memory: u32,
     /// Processors; one if instructions are counted.
     pub(crate) cpus: Option<u32>,
+    /// Whether it may start again when emulation fails it half-way, as a test may and a command of a person's may not.
+    pub(crate) repeatable: bool,
     /// How long it may take, boot included.
     pub(crate) timeout: Duration,
     /// Ports of this machine's loopback that it may connect to, as `host:N`.
@@ -106,6 +108,7 @@ impl Guest {
             icount: false,
             memory: 2048,
             cpus: None,
+            repeatable: false,
             timeout: Duration::from_secs(3600),
             ports: Vec::new(),
             show: Show::Lines(kernel.into()),

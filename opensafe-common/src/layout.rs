@@ -36,8 +36,14 @@ offsets! {
     task_signal = "task_struct.signal",
     task_exit_code = "task_struct.exit_code",
     task_nsproxy = "task_struct.nsproxy",
+    task_compat_status = "task_struct.thread_info.status",
     nsproxy_mnt_ns = "nsproxy.mnt_ns",
     mnt_namespace_inum = "mnt_namespace.ns.inum",
+    nsproxy_net_ns = "nsproxy.net_ns",
+    net_inum = "net.ns.inum",
+    nsproxy_uts_ns = "nsproxy.uts_ns",
+    uts_namespace_inum = "uts_namespace.ns.inum",
+    user_namespace_level = "user_namespace.level",
     signal_live = "signal_struct.live.counter",
     signal_group_exit_code = "signal_struct.group_exit_code",
     mm_arg_start = "mm_struct.arg_start",
@@ -52,6 +58,10 @@ offsets! {
     file_private_data = "file.private_data",
     tty_file_private_tty = "tty_file_private.tty",
     tty_session = "tty_struct.ctrl.session",
+    tty_link = "tty_struct.link",
+    tty_driver = "tty_struct.driver",
+    tty_driver_data = "tty_struct.driver_data",
+    tty_driver_subtype = "tty_driver.subtype",
     path_dentry = "path.dentry",
     path_mnt = "path.mnt",
     vfsmount_mnt_root = "vfsmount.mnt_root",
@@ -89,6 +99,7 @@ offsets! {
     sock_family = "sock.__sk_common.skc_family",
     sock_protocol = "sock.sk_protocol",
     sock_type = "sock.sk_type",
+    sock_net = "sock.__sk_common.skc_net.net",
     sock_num = "sock.__sk_common.skc_num",
     sock_dport = "sock.__sk_common.skc_dport",
     sock_daddr = "sock.__sk_common.skc_daddr",
@@ -107,7 +118,6 @@ offsets! {
     pt_regs_orig_ax = "pt_regs.orig_ax",
     pt_regs_di = "pt_regs.di",
     pt_regs_si = "pt_regs.si",
-    pt_regs_cs = "pt_regs.cs",
 }
 
 impl Offsets {
@@ -116,6 +126,7 @@ impl Offsets {
     /// one or the other name.
     pub const OPTIONAL: &'static [&'static str] = &[
         "task_struct.io_uring",
+        "task_struct.thread_info.status",
         "sock.__sk_common.skc_v6_daddr",
         "inode.i_ctime_sec",
         "inode.__i_ctime",
@@ -125,7 +136,6 @@ impl Offsets {
         "pt_regs.orig_ax",
         "pt_regs.di",
         "pt_regs.si",
-        "pt_regs.cs",
     ];
 }
 

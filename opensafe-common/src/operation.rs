@@ -26,11 +26,13 @@ pub enum Operation {
     Cgroup = 9,
     /// Making device nodes, and opening block devices: what lies under every file.
     Device = 10,
+    /// Changing the network that processes outside use: its addresses, routes, packet filters.
+    Network = 11,
 }
 
 impl Operation {
     /// Every one, in the order of their bits.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Mount,
         Self::Ptrace,
         Self::Signal,
@@ -42,6 +44,7 @@ impl Operation {
         Self::Kernel,
         Self::Cgroup,
         Self::Device,
+        Self::Network,
     ];
 
     /// Its bit, as a kind of access is one.
@@ -76,6 +79,7 @@ impl Operation {
             Self::Kernel => "kernel",
             Self::Cgroup => "cgroup",
             Self::Device => "device",
+            Self::Network => "network",
         }
     }
 }
@@ -126,10 +130,18 @@ pub enum How {
     Fanotify = 25,
     /// Freezing, thawing or shutting down a file system; the number is the ioctl's.
     FileSystemIoctl = 26,
+    /// What asks for a capability and passes no other hook; the number is the capability's (`CAP_*`).
+    Capability = 27,
+    /// What asks for `CAP_SYS_ADMIN` and passes no other hook; the number is the system call's, on x86-64.
+    SystemCall = 28,
+    /// Opening a terminal of others.
+    OpenTerminal = 29,
+    /// A socket of the network outside, used from a network of the sandbox's own.
+    NetworkSocket = 30,
 }
 
 impl How {
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 30] = [
         Self::Mount,
         Self::MoveMount,
         Self::Unmount,
@@ -156,6 +168,10 @@ impl How {
         Self::ProcessFile,
         Self::Fanotify,
         Self::FileSystemIoctl,
+        Self::Capability,
+        Self::SystemCall,
+        Self::OpenTerminal,
+        Self::NetworkSocket,
     ];
 
     /// The way of a number that came from the kernel.

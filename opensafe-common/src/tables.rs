@@ -60,6 +60,14 @@ pub struct Sandbox {
     pub mount_namespace: u32,
     /// When it was started, in seconds since 1970: what changed after that, the sandbox may have changed.
     pub started_s: u32,
+    /// Inode number of the network namespace in which it was started; 0 if that is not known.
+    pub network_namespace: u32,
+    /// The same of the UTS namespace, which has the host's name.
+    pub uts_namespace: u32,
+    /// The terminal on which it was started: the device number of its devpts as the kernel keeps it, 0 without one.
+    pub terminal_device: u32,
+    /// Its inode's number there.
+    pub terminal_inode: u32,
 }
 
 /// One compiled policy. Written before any [`Sandbox`] names it, and never changed while one does.

@@ -11,7 +11,7 @@ use opensafe_common::{
 
 use crate::{
     bound::masked,
-    kernel::Dentry,
+    kernel::{Dentry, SystemCall},
     known::parent_process,
     maps::{Counters, EVENTS, SCRATCH, constant},
     scratch::{Claim, PATH_END, RECORD_BYTES, Sources},
@@ -299,26 +299,16 @@ impl Requested {
 /// User address of the path that the current system call was given; 0 if it is none that we know.
 #[inline(always)]
 fn requested_in_system_call() -> u64 {
-    let (number_at, first_at, second_at, cs_at) = (
-        constant!(OFFSETS.pt_regs_orig_ax),
-        constant!(OFFSETS.pt_regs_di),
-        constant!(OFFSETS.pt_regs_si),
-        constant!(OFFSETS.pt_regs_cs),
-    );
-    if number_at == 0 {
+    let (first_at, second_at) = (constant!(OFFSETS.pt_regs_di), constant!(OFFSETS.pt_regs_si));
+    let Some(call) = SystemCall::current() else {
+        return 0;
+    };
+    if call.is_32_bit {
         return 0;
     }
-    // SAFETY: the running task's own registers.
-    let registers =
-        unsafe { generated::bpf_task_pt_regs(aya_ebpf::helpers::bpf_get_current_task_btf()) }
-            as u64;
-    let field = |at: u32| crate::kernel::read::<u64>(registers + u64::from(at)).unwrap_or(0);
-    // 32-bit programs (__USER32_CS, arch/x86/include/asm/segment.h) have other numbers.
-    if field(cs_at) == 0x23 {
-        return 0;
-    }
+    let field = |at: u32| call.register(at).unwrap_or(0);
     // arch/x86/entry/syscalls/syscall_64.tbl
-    match field(number_at) {
+    match call.number {
         // open, creat, execve, truncate, rename, mkdir, rmdir, link, unlink, mknod
         2 | 85 | 59 | 76 | 82 | 83 | 84 | 86 | 87 | 133 => field(first_at),
         // symlink: the new name is the second

@@ -40,6 +40,31 @@ kernel_types! {
     /// `struct nsproxy`.
     NsProxy {
         mounts: MountNamespace = nsproxy_mnt_ns,
+        network: NetworkNamespace = nsproxy_net_ns,
+        host_name: UtsNamespace = nsproxy_uts_ns,
+    }
+    /// `struct net`.
+    NetworkNamespace {
+        number: u32 = net_inum,
+    }
+    /// `struct uts_namespace`.
+    UtsNamespace {
+        number: u32 = uts_namespace_inum,
+    }
+    /// `struct user_namespace`.
+    UserNamespace {
+        level: u32 = user_namespace_level,
+    }
+    /// `struct tty_struct`.
+    Terminal {
+        session: u64 = tty_session,
+        other_end: Terminal = tty_link,
+        driver: TerminalDriver = tty_driver,
+        driver_data: u64 = tty_driver_data,
+    }
+    /// `struct tty_driver`.
+    TerminalDriver {
+        subtype: u16 = tty_driver_subtype,
     }
     /// `struct mnt_namespace`.
     MountNamespace {
@@ -113,6 +138,7 @@ kernel_types! {
     /// `struct sock`.
     Sock {
         kind: u16 = sock_type,
+        network: NetworkNamespace = sock_net,
         family: u16 = sock_family,
         protocol: u16 = sock_protocol,
         local_port: u16 = sock_num,
@@ -168,13 +194,24 @@ impl Dentry {
 }
 
 impl File {
-    /// Whether it is a terminal that is some session's.
+    /// The terminal that it is, if it is one.
     #[inline(always)]
-    pub fn is_of_a_session(self) -> Option<bool> {
-        let private = self.private()? + u64::from(constant!(OFFSETS.tty_file_private_tty));
-        let terminal: u64 = read(private)?;
-        let session: u64 = read(terminal + u64::from(constant!(OFFSETS.tty_session)))?;
-        Some(session != 0)
+    pub fn terminal(self) -> Option<Terminal> {
+        read(self.private()? + u64::from(constant!(OFFSETS.tty_file_private_tty)))
+    }
+}
+
+impl Terminal {
+    /// Where the other end of a pseudoterminal's master is found: its dentry in a devpts (`ptmx_open` of
+    /// drivers/tty/pty.c).
+    #[inline(always)]
+    pub fn slave(self) -> Option<Dentry> {
+        // include/linux/tty_driver.h: PTY_TYPE_MASTER
+        const MASTER: u16 = 1;
+        if self.driver()?.subtype()? != MASTER {
+            return None;
+        }
+        Some(Dentry(self.other_end()?.driver_data()?))
     }
 }
 
@@ -448,4 +485,50 @@ pub fn rename_sequence() -> Option<u32> {
         0 => None,
         address => read(address),
     }
+}
+
+/// The system call that the running task is in.
+#[derive(Clone, Copy)]
+pub struct SystemCall {
+    registers: u64,
+    /// Its number (arch/x86/entry/syscalls/syscall_64.tbl, or syscall_32.tbl).
+    pub number: u64,
+    /// Whether it is one for 32-bit programs, which have other numbers.
+    pub is_32_bit: bool,
+}
+
+impl SystemCall {
+    /// Of the running task; `None` where the registers are not known.
+    #[inline(always)]
+    pub fn current() -> Option<Self> {
+        let number_at = constant!(OFFSETS.pt_regs_orig_ax);
+        if number_at == 0 {
+            return None;
+        }
+        // SAFETY: the running task's own registers.
+        let registers = unsafe { generated::bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
+        let call = Self {
+            registers,
+            number: 0,
+            is_32_bit: is_in_32_bit_call(),
+        };
+        // arch/x86/include/uapi/asm/unistd.h: __X32_SYSCALL_BIT
+        let number = call.register(number_at)? & !0x4000_0000;
+        Some(Self { number, ..call })
+    }
+
+    /// The register at an offset.
+    #[inline(always)]
+    pub fn register(self, at: u32) -> Option<u64> {
+        read(self.registers + u64::from(at))
+    }
+}
+
+/// Any program can make 32-bit calls (`int 0x80`), so its code segment does not tell.
+#[inline(always)]
+fn is_in_32_bit_call() -> bool {
+    // arch/x86/include/asm/thread_info.h
+    const TS_COMPAT: u32 = 0x2;
+    let at = constant!(OFFSETS.task_compat_status);
+    at != 0 && read::<u32>(Task::current().0 + u64::from(at)).unwrap_or(0) & TS_COMPAT != 0
 }

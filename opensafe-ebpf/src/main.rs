@@ -31,7 +31,7 @@ use aya_ebpf::{
 use opensafe_common::event::ConnectBody;
 
 use gate::gate;
-use hooks::{cgroup_net, exec, file, guard, life, names, net, socket};
+use hooks::{capability, cgroup_net, exec, file, guard, life, names, net, socket};
 
 /// Declares LSM programs (`CONFIG_BPF_LSM`, Linux ≥ 5.7) that go through the gate.
 macro_rules! lsm_programs {
@@ -139,6 +139,10 @@ lsm_programs! {
     locked_down("locked_down") = guard::locked_down;
     /// settimeofday(2), clock_settime(2).
     settime("settime") = guard::clock;
+    /// A right of root's.
+    capable("capable") = capability::check;
+    /// A message to the kernel about the network, and others.
+    netlink_send("netlink_send") = capability::netlink;
     /// socket(2).
     socket_create("socket_create") = socket::create;
     /// bind(2).
@@ -172,10 +176,10 @@ fn task_free(ctx: LsmContext) -> i32 {
     0
 }
 
-/// A directory's inode goes, and what was cached under its address.
+/// An inode goes, and what was kept under its address.
 #[lsm(hook = "inode_free_security")]
 fn inode_free_security(ctx: LsmContext) -> i32 {
-    path::forget_directory(&ctx);
+    path::forget(&ctx);
     0
 }
 

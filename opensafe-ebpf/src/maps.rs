@@ -169,6 +169,10 @@ pub struct ReportKey {
     pub reserved: u32,
 }
 
+/// Address of a pseudoterminal's inode → the sandbox whose processes made it; the entry goes when the inode's memory does.
+#[map]
+pub static OWN_TERMINALS: HashMap<u64, u32> = HashMap::with_max_entries(4096, 0);
+
 /// Threads with a denial of creation that may turn out void; see the `path_mknod` hook.
 #[map]
 pub static TENTATIVE: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1024, 0);

@@ -18,9 +18,9 @@ use opensafe_common::{
 use crate::{
     automaton::{ReadingName, ReadingPath, SHORT_NAME_BYTES, below_at, start, step, word_at},
     bound::{masked, zeroed},
-    kernel::{Dentry, DentryHead, S_IFDIR, S_IFMT, rename_sequence},
+    kernel::{Dentry, DentryHead, S_IFCHR, S_IFDIR, S_IFMT, rename_sequence},
     known::{Known, KnownTask, short_name},
-    maps::{DIRECTORIES, DirectoryState, POLICIES, constant, count},
+    maps::{DIRECTORIES, DirectoryState, OWN_TERMINALS, POLICIES, constant, count},
     memo::{NAME_BYTES, Question},
     scratch::{Claim, PATH_END},
     walk::{Walked, walk},
@@ -86,11 +86,17 @@ pub fn knows(policy_index: u32, dentry: Dentry) -> bool {
 
 /// Forgets what was cached for the inode that is the argument of `inode_free_security`: its memory goes.
 #[inline(always)]
-pub fn forget_directory(ctx: &LsmContext) {
-    // Only directories are cached.
+pub fn forget(ctx: &LsmContext) {
+    // Only directories are cached, and terminals known as a sandbox's own.
     let mode: u16 = Known::argument(ctx, 0).get(constant!(OFFSETS.inode_mode));
-    if matches!(mode & S_IFMT, 0 | S_IFDIR) {
-        let _ = DIRECTORIES.remove(&ctx.arg::<u64>(0));
+    match mode & S_IFMT {
+        0 | S_IFDIR => {
+            let _ = DIRECTORIES.remove(&ctx.arg::<u64>(0));
+        }
+        S_IFCHR => {
+            let _ = OWN_TERMINALS.remove(&ctx.arg::<u64>(0));
+        }
+        _ => {}
     }
 }
 

@@ -223,7 +223,7 @@ pub enum EventName {
     Module,
     /// A key that the kernel keeps was used, or was to be
     Keyring,
-    /// Something was typed into a terminal, or was to be
+    /// Something was typed into a terminal, or one of others opened, or was to be
     Terminal,
     /// The kernel's memory, ports or probes were used, or were to be
     Kernel,
@@ -231,6 +231,8 @@ pub enum EventName {
     Cgroup,
     /// A device node was made or a disk opened, or was to be
     Device,
+    /// The network outside was changed, or was to be
+    Network,
     /// Events were lost
     Loss,
     /// The run started

@@ -34,6 +34,10 @@ pub(super) fn words(how: How, number: u32) -> String {
         How::ProcessFile => "write /proc file",
         How::Fanotify => "fanotify permission events",
         How::FileSystemIoctl => return file_system(number),
+        How::Capability => return named(number, &CAPABILITIES, "capability"),
+        How::SystemCall => return system_call(number),
+        How::OpenTerminal => "open",
+        How::NetworkSocket => "socket of another network",
     };
     known.to_owned()
 }
@@ -66,6 +70,22 @@ fn file_system(number: u32) -> String {
     }
 }
 
+/// arch/x86/entry/syscalls/syscall_64.tbl
+fn system_call(number: u32) -> String {
+    let known = match number {
+        28 => "memory failure",
+        167 => "swapon",
+        168 => "swapoff",
+        170 => "sethostname",
+        171 => "setdomainname",
+        179 => "quotactl",
+        442 => "mount_setattr",
+        443 => "quotactl_fd",
+        other => return format!("system call {other}"),
+    };
+    known.to_owned()
+}
+
 fn named(number: u32, names: &[&str], else_: &str) -> String {
     usize::try_from(number)
         .ok()
@@ -91,6 +111,51 @@ const LIMITS: [&str; 16] = [
     "RLIMIT_NICE",
     "RLIMIT_RTPRIO",
     "RLIMIT_RTTIME",
+];
+
+/// include/uapi/linux/capability.h
+const CAPABILITIES: [&str; 41] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SETPCAP",
+    "CAP_LINUX_IMMUTABLE",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_BROADCAST",
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_IPC_LOCK",
+    "CAP_IPC_OWNER",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_RAWIO",
+    "CAP_SYS_CHROOT",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_PACCT",
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_BOOT",
+    "CAP_SYS_NICE",
+    "CAP_SYS_RESOURCE",
+    "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG",
+    "CAP_MKNOD",
+    "CAP_LEASE",
+    "CAP_AUDIT_WRITE",
+    "CAP_AUDIT_CONTROL",
+    "CAP_SETFCAP",
+    "CAP_MAC_OVERRIDE",
+    "CAP_MAC_ADMIN",
+    "CAP_SYSLOG",
+    "CAP_WAKE_ALARM",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_AUDIT_READ",
+    "CAP_PERFMON",
+    "CAP_BPF",
+    "CAP_CHECKPOINT_RESTORE",
 ];
 
 /// include/uapi/linux/bpf.h, `enum bpf_cmd`.
@@ -153,5 +218,8 @@ mod tests {
         assert_eq!(words(How::Bpf, 5), "BPF_PROG_LOAD");
         assert_eq!(words(How::Bpf, 28), "BPF_LINK_CREATE");
         assert_eq!(words(How::Bpf, 99), "bpf command 99");
+        assert_eq!(words(How::Capability, 12), "CAP_NET_ADMIN");
+        assert_eq!(words(How::Capability, 25), "CAP_SYS_TIME");
+        assert_eq!(words(How::SystemCall, 442), "mount_setattr");
     }
 }

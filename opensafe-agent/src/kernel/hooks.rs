@@ -119,6 +119,8 @@ hooks! {
     key_permission Lsm "key_permission" Operation "keys are used unchecked";
     locked_down Lsm "locked_down" Operation "the kernel's memory and trace files are open to root inside";
     settime Lsm "settime" Operation "the clock is set unchecked";
+    capable Lsm "capable" Operation "root inside changes routes and clocks, and restarts the host";
+    netlink_send Lsm "netlink_send" Operation "a socket of the network outside is used from another network";
     socket_create Lsm "socket_create" Connect "sockets of families that no rule can speak about are made unchecked";
     socket_bind Lsm "socket_bind" Connect "bind(2) is unchecked";
     socket_listen Lsm "socket_listen" Connect "listen(2) without bind(2) is unchecked";

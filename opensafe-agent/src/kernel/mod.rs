@@ -48,6 +48,7 @@ use programs::States;
 use crate::{
     event::{Generation, Pid},
     tables::Tables,
+    view::Dev,
 };
 
 /// The kernel programs, built by `cargo xtask build`.
@@ -130,6 +131,8 @@ pub struct Kernel {
     rename_lock_known: bool,
     /// When it was loaded, in seconds since 1970.
     started_s: u32,
+    /// The pseudoterminal on which we were started: its devpts' device, and its inode's number there.
+    terminal: (u32, u32),
     held: Option<Held>,
 }
 
@@ -186,6 +189,7 @@ impl Kernel {
             regions,
             rename_lock_known: rename_lock != 0,
             started_s: now_s(),
+            terminal: terminal().unwrap_or_default(),
             // Without it, whoever drops this value waits.
             held: Held::new().ok(),
         })
@@ -217,8 +221,12 @@ impl Kernel {
         let sandbox = Sandbox {
             policy: installed.slot,
             enforce: u32::from(enforce),
-            mount_namespace: mount_namespace(),
+            mount_namespace: namespace("mnt"),
             started_s: self.started_s,
+            network_namespace: namespace("net"),
+            uts_namespace: namespace("uts"),
+            terminal_device: self.terminal.0,
+            terminal_inode: self.terminal.1,
         };
         let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
         let mut sandboxes: Array<_, [u8; size_of::<Sandbox>()]> =
@@ -388,6 +396,27 @@ fn rename_lock() -> u64 {
         .unwrap_or(0)
 }
 
+/// The first of standard input, output and error that is a pseudoterminal.
+fn terminal() -> Option<(u32, u32)> {
+    use nix::sys::{
+        stat::{fstat, major, minor},
+        statfs::{FsType, fstatfs},
+    };
+    const DEVPTS: FsType = FsType(0x1cd1); // linux/magic.h
+    let place = |descriptor: &dyn AsFd| {
+        let descriptor = descriptor.as_fd();
+        let is_devpts = fstatfs(descriptor).ok()?.filesystem_type() == DEVPTS;
+        let found = fstat(descriptor).ok().filter(|_| is_devpts)?;
+        let half = |half: u64| u32::try_from(half).ok();
+        let device = Dev::new(half(major(found.st_dev))?, half(minor(found.st_dev))?);
+        Some((device.0, half(found.st_ino)?))
+    };
+    let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
+    place(&input)
+        .or_else(|| place(&output))
+        .or_else(|| place(&error))
+}
+
 /// Seconds since 1970; 0, before which nothing was changed, if the clock is before that.
 fn now_s() -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -397,9 +426,10 @@ fn now_s() -> u32 {
     seconds.unwrap_or(0)
 }
 
-/// Our own mount namespace, in which the sandbox starts; 0, which none has, if it cannot be asked.
-fn mount_namespace() -> u32 {
-    let inode = std::fs::metadata("/proc/self/ns/mnt").map(|namespace| namespace.ino());
+/// Our own namespace of a kind, in which the sandbox starts; 0, which none has, if it cannot be asked.
+fn namespace(kind: &str) -> u32 {
+    let path = format!("/proc/self/ns/{kind}");
+    let inode = std::fs::metadata(path).map(|namespace| namespace.ino());
     inode
         .ok()
         .and_then(|inode| u32::try_from(inode).ok())

@@ -9,7 +9,7 @@ use opensafe_common::{
 use crate::{
     actor::Actor,
     gate::{By, PathRequest, change, known_path, path, withdraw},
-    hooks::{guard, net},
+    hooks::{capability, guard, net},
     kernel::{Dentry, File, Inode, Path, S_IFBLK, S_IFCHR, S_IFMT, S_IFSOCK, Socket, argument},
     known::{Known, KnownTask, acts_for_the_kernel, thread},
     maps::{TENTATIVE, constant},
@@ -182,6 +182,8 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
         if errno != 0 || is_terminal(dentry) {
             return errno;
         }
+    } else if kind == S_IFSOCK {
+        return socket_ioctl(actor, file, ctx.arg::<u32>(1));
     } else if kind != S_IFBLK {
         return file_ioctl(actor, dentry, ctx.arg::<u32>(1));
     }
@@ -192,6 +194,20 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
             ..PathRequest::change(dentry, Access::IOCTL)
         },
     )
+}
+
+/// Commands about the network, by one of its sockets (include/uapi/linux/sockios.h).
+#[inline(always)]
+fn socket_ioctl(actor: &Actor, file: File, command: u32) -> i32 {
+    if command >> 8 != 0x89 {
+        return 0;
+    }
+    // A socket's file has the `struct socket`.
+    let socket = file.private().map(Socket);
+    match socket.and_then(Socket::sock) {
+        Some(sock) => capability::from_own_network(actor, sock),
+        None => 0,
+    }
 }
 
 /// Commands to file systems that change what no other hook sees.

@@ -6,14 +6,16 @@ use opensafe_common::{
     tables::Sandbox,
 };
 
+use super::capability::is_number;
 use crate::{
     actor::{Actor, is_in},
     gate::{PathRequest, change, operation},
     kernel::{
-        Dentry, File, Inode, Mount, Path, S_IFBLK, S_IFCHR, S_IFMT, Superblock, Task, argument,
+        Dentry, File, Inode, Mount, Path, S_IFBLK, S_IFCHR, S_IFMT, Superblock, Task, Terminal,
+        argument,
     },
     known::{Known, process},
-    maps::{SANDBOXES, constant},
+    maps::{OWN_TERMINALS, SANDBOXES, constant},
     path,
 };
 use opensafe_common::verdict::Access;
@@ -232,9 +234,15 @@ pub fn terminal(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
     const TIOCLINUX: u32 = 0x541c;
     const TIOCCONS: u32 = 0x541d;
     const TIOCSCTTY: u32 = 0x540e;
+    // Unlocks the other end, which nobody can open before.
+    const TIOCSPTLCK: u32 = 0x4004_5431;
     match command {
         // ioctl_tty(2): with 1, also one that is another session's.
-        TIOCSCTTY if argument != 1 || file.is_of_a_session() == Some(false) => 0,
+        TIOCSCTTY if argument != 1 || file.terminal().and_then(Terminal::session) == Some(0) => 0,
+        TIOCSPTLCK => {
+            note_own_terminal(actor, file);
+            0
+        }
         TIOCSCTTY => plain(actor, Operation::Terminal, How::TerminalIoctl, command),
         TIOCSTI | TIOCLINUX | TIOCCONS => {
             plain(actor, Operation::Terminal, How::TerminalIoctl, command)
@@ -270,6 +278,7 @@ fn beyond_the_file(actor: &Actor, dentry: Dentry, access: Access, mode: u16, mag
     }
     let writes = access.contains(Access::WRITE);
     match magic {
+        DEVPTS if mode & S_IFMT == S_IFCHR => terminal_of_others(actor, dentry),
         CGROUP1 | CGROUP2 if writes => cgroup_of_others(actor, dentry),
         PROC if writes || is_private(dentry, mode) => process_of_others(actor, dentry),
         _ => 0,
@@ -308,6 +317,54 @@ fn process_of_others(actor: &Actor, dentry: Dentry) -> i32 {
         How::ProcessFile,
         0,
         target.unwrap_or(0),
+        dentry.0,
+    )
+}
+
+/// A pseudoterminal whose master the sandbox has is its own.
+#[inline(always)]
+fn note_own_terminal(actor: &Actor, file: File) {
+    let slave = file.terminal().and_then(Terminal::slave);
+    if let Some(slave) = slave
+        && slave.superblock().and_then(Superblock::magic) == Some(DEVPTS)
+        && let Some(inode) = slave.inode()
+    {
+        // Without the note it is another's, and stays closed.
+        let _ = OWN_TERMINALS.insert(&inode.0, &actor.sandbox, 0);
+    }
+}
+
+/// Opening a terminal: what is typed there is read, what is shown there is written. Refused unless the sandbox was started
+/// on it, or has made it.
+#[inline(always)]
+fn terminal_of_others(actor: &Actor, dentry: Dentry) -> i32 {
+    const PTMX: u32 = 5 << 20 | 2; // Documentation/admin-guide/devices.txt
+    let Some(inode) = dentry.inode() else {
+        return 0; // it is not there
+    };
+    if inode.device() == Some(PTMX) {
+        return 0;
+    }
+    // SAFETY: the value, one aligned u32, is copied out.
+    if unsafe { OWN_TERMINALS.get(&inode.0) }.copied() == Some(actor.sandbox) {
+        return 0;
+    }
+    let place = (
+        dentry.superblock().and_then(Superblock::dev).unwrap_or(0),
+        inode.number().unwrap_or(0),
+    );
+    if let Some(sandbox) = SANDBOXES.get(actor.sandbox)
+        && sandbox.terminal_device != 0
+        && place == (sandbox.terminal_device, u64::from(sandbox.terminal_inode))
+    {
+        return 0;
+    }
+    operation(
+        actor,
+        Operation::Terminal,
+        How::OpenTerminal,
+        place.1 as u32,
+        0,
         dentry.0,
     )
 }
@@ -365,6 +422,9 @@ const CGROUP1: u64 = 0x0027_e0eb;
 /// `PROC_SUPER_MAGIC`
 const PROC: u64 = 0x9fa0;
 
+/// `DEVPTS_SUPER_MAGIC`
+const DEVPTS: u64 = 0x1cd1;
+
 /// Whether a superblock of that type holds cgroups.
 #[inline(always)]
 pub fn is_of_cgroups(magic: u64) -> bool {
@@ -390,7 +450,7 @@ fn at_mount(actor: &Actor, how: How, mount: Option<Mount>, dentry: Option<Dentry
 
 /// Whether the running task is in the mount namespace that its sandbox was started in.
 #[inline(always)]
-fn shares_mounts(actor: &Actor) -> bool {
+pub fn shares_mounts(actor: &Actor) -> bool {
     let Some(Sandbox {
         mount_namespace, ..
     }) = SANDBOXES.get(actor.sandbox)
@@ -401,10 +461,7 @@ fn shares_mounts(actor: &Actor) -> bool {
         .namespaces()
         .and_then(|namespaces| namespaces.mounts())
         .and_then(|namespace| namespace.number());
-    match own {
-        Some(number) => number == *mount_namespace || *mount_namespace == 0,
-        None => true,
-    }
+    is_number(own, *mount_namespace)
 }
 
 /// Something done to the task that is the hook's first argument: refused if it is outside.
@@ -419,6 +476,6 @@ fn to_task(actor: &Actor, what: Operation, how: How, number: u32, ctx: &LsmConte
 }
 
 #[inline(always)]
-fn plain(actor: &Actor, what: Operation, how: How, number: u32) -> i32 {
+pub fn plain(actor: &Actor, what: Operation, how: How, number: u32) -> i32 {
     operation(actor, what, how, number, 0, 0)
 }

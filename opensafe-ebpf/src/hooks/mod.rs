@@ -1,5 +1,6 @@
 //! What each hook has of its own: which argument is what.
 
+pub mod capability;
 pub mod cgroup_net;
 pub mod exec;
 pub mod file;

@@ -16,7 +16,8 @@ use crate::{
     decide::{self, Decision},
     emit::{Requested, file_body},
     gate::{By, is_first, peer},
-    kernel::{Sock, Socket},
+    hooks::capability,
+    kernel::{Sock, Socket, argument},
     known::{Known, KnownTask, process},
     maps::{ReportKey, constant},
 };
@@ -389,6 +390,11 @@ pub fn option(actor: &Actor, ctx: &LsmContext) -> i32 {
     match (ctx.arg::<u32>(1), ctx.arg::<u32>(2)) {
         (0, 4) => to_unknown(actor, AF_INET, ConnectBody::CONNECT),
         (41, 6 | 57) => to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
+        // Packet filters and balancers (IPT_BASE_CTL, ARPT_BASE_CTL, IP_VS_BASE_CTL; IP6T_BASE_CTL), of the socket's network.
+        (0, 64..) | (41, 64 | 65) => match Socket(argument(ctx, 0)).sock() {
+            Some(sock) => capability::from_own_network(actor, sock),
+            None => 0,
+        },
         _ => 0,
     }
 }

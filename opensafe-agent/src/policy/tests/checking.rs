@@ -112,7 +112,7 @@ fn every_wrong_key_says_what_there_is() {
     assert_eq!(
         rule_error(r#""on": "open", "match": "/a", "verdict": "deny""#),
         "on \"open\": there are exec, file, connect, bind, socket, mount, ptrace, signal, namespace, bpf, \
-         module, keyring, terminal, kernel, cgroup, device"
+         module, keyring, terminal, kernel, cgroup, device, network"
     );
     assert_eq!(
         rule_error(&format!(r#"{file}, "access": ["read", "append"]"#)),
@@ -318,7 +318,7 @@ fn what_is_missing_is_said() {
     assert_eq!(
         rule_error(r#""match": "/a", "verdict": "deny""#),
         "has no \"on\"; there are exec, file, connect, bind, socket, mount, ptrace, signal, namespace, \
-         bpf, module, keyring, terminal, kernel, cgroup, device"
+         bpf, module, keyring, terminal, kernel, cgroup, device, network"
     );
     assert_eq!(
         rule_error(r#""on": "file", "verdict": "deny""#),

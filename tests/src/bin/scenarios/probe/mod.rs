@@ -13,6 +13,7 @@ mod outside;
 mod processes;
 mod programs;
 mod reuse;
+mod rights;
 mod ring;
 mod shape;
 mod sockets;
@@ -73,6 +74,7 @@ fn attempt(verb: &str, arguments: &[OsString]) -> io::Result<()> {
         processes::VERBS,
         programs::VERBS,
         reuse::VERBS,
+        rights::VERBS,
         ring::VERBS,
         shape::VERBS,
         sockets::VERBS,

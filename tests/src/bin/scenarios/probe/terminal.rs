@@ -1,6 +1,7 @@
 //! Attempts on terminals.
 
 use std::{
+    ffi::OsStr,
     fs::{File, OpenOptions},
     io,
     os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
@@ -25,15 +26,12 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         let terminal = File::open("/dev/tty")?;
         tiocsti(&terminal)
     }),
+    // And nothing more, as reading would wait for somebody to type.
+    ("open-terminal", |a| open(argument(a, 0)?).map(drop)),
     // Makes a terminal its own that may be another session's.
     ("take-terminal", |a| {
         setsid()?;
-        let terminal = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NOCTTY)
-            .open(argument(a, 0)?)?;
-        take(&terminal)
+        take(&open(argument(a, 0)?)?)
     }),
     // Leaves a child in its process group, goes to the foreground with another, and has the child read the terminal: the
     // kernel then stops all that is in the group that was left (SIGTTIN).
@@ -57,6 +55,14 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         child.wait().map(drop)
     }),
 ];
+
+fn open(path: &OsStr) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(path)
+}
 
 #[allow(unsafe_code, reason = "ioctl(2) has no safe wrapper for it")]
 fn tiocsti(terminal: &File) -> io::Result<()> {

@@ -7,6 +7,7 @@ mod execution;
 mod membership;
 mod names;
 mod network;
+mod rights;
 mod writes;
 
 use crate::harness::Scenario;
@@ -22,6 +23,7 @@ pub(super) fn others() -> impl Iterator<Item = &'static [Scenario]> {
         execution::SCENARIOS,
         network::SCENARIOS,
         membership::SCENARIOS,
+        rights::SCENARIOS,
     ]
     .into_iter()
 }

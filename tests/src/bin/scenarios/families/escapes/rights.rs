@@ -1,0 +1,142 @@
+//! What asks for one of root's rights and passes no hook of its own; and terminals of others.
+
+use anyhow::Result;
+
+use crate::{
+    harness::{Attempt, Escape, Ground, Outcome, Policy, Problems, Run, Try, attempt, way},
+    scenarios,
+};
+
+scenarios![
+    what_root_may_do_by_right_alone_is_not_done,
+    the_network_outside_stays_as_it_is,
+    no_terminal_of_others_is_opened,
+    what_a_sandbox_has_made_for_itself_is_its_own,
+];
+
+fn none(what: &'static str, verb: &str) -> Try {
+    way(what, attempt::<&str>(verb, &[]))
+}
+
+fn what_root_may_do_by_right_alone_is_not_done() -> Result<Outcome> {
+    let ground = || {
+        let mut ground = Ground::new()?;
+        ground.directory("mount")?;
+        let mount = ground.path("mount");
+        nix::mount::mount(
+            Some("tmpfs"),
+            &mount,
+            Some("tmpfs"),
+            nix::mount::MsFlags::empty(),
+            None::<&str>,
+        )?;
+        ground.undo(move || {
+            let _ = nix::mount::umount2(&mount, nix::mount::MntFlags::MNT_DETACH);
+        });
+        Ok(ground)
+    };
+    let ways = |ground: &Ground| {
+        vec![
+            none("adjtimex: the clock", "set-clock-by-nothing"),
+            none("reboot", "set-restart"),
+            none("acct: no more accounting", "stop-accounting")
+                .where_there_is("CONFIG_BSD_PROCESS_ACCT"),
+            none("sethostname", "set-host-name"),
+            none(
+                "sethostname, as a 32-bit program calls it",
+                "set-host-name-as-32-bit",
+            )
+            .where_there_is("CONFIG_IA32_EMULATION"),
+            none("vhangup", "hang-up"),
+            way(
+                "mount_setattr of a mount that others share",
+                attempt("set-mount-attributes", &[ground.text("mount")]),
+            ),
+        ]
+    };
+    Escape::new(&ground, &|_| Policy::open(), &ways).check("rights.root")
+}
+
+fn the_network_outside_stays_as_it_is() -> Result<Outcome> {
+    let ways = |_: &Ground| {
+        vec![
+            none("a message to the kernel", "set-up-loopback"),
+            none(
+                "a message by a socket that was kept, from a network of its own",
+                "set-up-loopback-from-own-network",
+            ),
+            none("an ioctl", "set-device-flags"),
+            none(
+                "an ioctl on a socket that was kept, from a network of its own",
+                "set-device-flags-from-own-network",
+            ),
+        ]
+    };
+    Escape::new(&Ground::new, &|_| Policy::open(), &ways).check("rights.network")
+}
+
+/// A terminal outside with somebody's name on it.
+struct Terminal {
+    ground: Ground,
+    pair: nix::pty::OpenptyResult,
+}
+
+fn no_terminal_of_others_is_opened() -> Result<Outcome> {
+    let ground = || {
+        Ok(Terminal {
+            ground: Ground::new()?,
+            pair: nix::pty::openpty(None, None)?,
+        })
+    };
+    let ways = |terminal: &Terminal| -> Vec<Try> {
+        let name = nix::unistd::ttyname(&terminal.pair.slave).unwrap_or_default();
+        let name = name.display().to_string();
+        let open = |how: &str| -> Attempt { attempt(how, &[&*name]) };
+        vec![
+            way("to read what is typed", open("open-terminal")),
+            way("to write on its screen", open("append")),
+        ]
+    };
+    let policy = |terminal: &Terminal| {
+        let _ = &terminal.ground;
+        Policy::open()
+    };
+    Escape::new(&ground, &policy, &ways).check("rights.terminals")
+}
+
+/// Namespaces and terminals of its own, and the terminal that the run was started on.
+fn what_a_sandbox_has_made_for_itself_is_its_own() -> Result<Outcome> {
+    const WORK: &str = r#"set -eu
+unshare --net ip link set lo up
+unshare --net ip address add 192.0.2.1/32 dev lo
+unshare --uts hostname inside
+ip address show lo >/dev/null
+date >/dev/null
+python3 -c '
+import os, pty
+there, here = pty.openpty()
+os.close(os.open(os.ttyname(here), os.O_RDWR | os.O_NOCTTY))
+pty.spawn(["sh", "-c", "exec true <$(tty)"])
+'
+script -qec 'exec true <"$(tty)"' /dev/null
+setsid --wait sh -c 'exec true <"$0"' "$(tty)"
+"#;
+    let script = "exec script -qec \"$(printf '%q ' \"$@\")\" /dev/null";
+    let on_a_terminal = ["bash", "-c", script, "bash"].map(str::to_owned).to_vec();
+    let finished = Run::new(&Policy::open())?
+        .wrapped(&on_a_terminal)
+        .run(&["sh", "-c", WORK])?;
+    let mut problems = Problems::default();
+    problems.equal("exit status", finished.code(), 0);
+    for denial in finished.sound()?.denials() {
+        let (event, how) = (
+            denial.text("opensafe.event"),
+            denial.text("opensafe.operation.how"),
+        );
+        problems.note(format!(
+            "denied: {event} {how} {}",
+            denial.text("file.path")
+        ));
+    }
+    problems.outcome()
+}

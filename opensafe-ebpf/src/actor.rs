@@ -10,8 +10,8 @@ use opensafe_common::{
 
 use crate::{
     atomic::Cell,
-    kernel::Task,
-    known::current_task_and_cgroup,
+    kernel::{Task, current_task_and_cgroup},
+    known,
     maps::{
         CGROUP_BITS, CGROUP_WORDS, CGROUPS, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS, TASKS,
         count,
@@ -42,6 +42,13 @@ impl Actor {
     #[inline(always)]
     pub fn current() -> Option<Self> {
         let (task, cgroup) = current_task_and_cgroup();
+        Self::of(sandbox_of(task, cgroup)?, cgroup)
+    }
+
+    /// [`Actor::current`], for a hook that is called all the time.
+    #[inline(always)]
+    pub fn current_of_busy_hook() -> Option<Self> {
+        let (task, cgroup) = known::current_task_and_cgroup();
         Self::of(sandbox_of(task, cgroup)?, cgroup)
     }
 

@@ -11,8 +11,7 @@ use opensafe_common::{
 
 use crate::{
     bound::masked,
-    kernel::{Dentry, SystemCall},
-    known::parent_process,
+    kernel::{Dentry, SystemCall, Task},
     maps::{Counters, EVENTS, SCRATCH, constant},
     scratch::{Claim, PATH_END, RECORD_BYTES, Sources},
     walk::{Walked, walk},
@@ -213,7 +212,10 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
         (*header).time_ns = generated::bpf_ktime_get_boot_ns();
         (*header).pid = (ids >> 32) as u32;
         (*header).tid = ids as u32;
-        (*header).parent_pid = parent_process();
+        (*header).parent_pid = Task::current()
+            .parent()
+            .and_then(Task::process)
+            .unwrap_or(0);
         (*header).uid = users as u32;
         (*header).gid = (users >> 32) as u32;
         (*header).flags |= flags;

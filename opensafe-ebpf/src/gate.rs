@@ -10,7 +10,7 @@ use crate::{
     actor::Actor,
     decide::{self, Decision},
     emit::{Report, Requested, emit, file_body},
-    kernel::Dentry,
+    kernel::{Dentry, current_memory},
     known::{Known, KnownTask, process},
     maps::{REPORTED, ReportKey, constant},
     path,
@@ -51,6 +51,15 @@ impl PathRequest {
 #[inline(always)]
 pub fn gate(hook: impl FnOnce(&Actor) -> i32) -> i32 {
     match Actor::current() {
+        None => 0,
+        Some(actor) => hook(&actor),
+    }
+}
+
+/// [`gate`] of a hook that is called all the time: dearer to load, and quicker.
+#[inline(always)]
+pub fn busy_gate(hook: impl FnOnce(&Actor) -> i32) -> i32 {
+    match Actor::current_of_busy_hook() {
         None => 0,
         Some(actor) => hook(&actor),
     }
@@ -354,7 +363,7 @@ const PTRACE_MODE_ATTACH: u32 = 0x2;
 #[inline(always)]
 fn is_first_look(actor: &Actor, target: u64) -> bool {
     is_first(&ReportKey {
-        mm: KnownTask::current().memory(),
+        mm: current_memory(),
         object: target,
         object_more: 0,
         generation: actor.policy.generation,
@@ -460,7 +469,7 @@ fn is_news(actor: &Actor, request: &PathRequest) -> bool {
         return true; // it does not exist yet
     }
     is_first(&ReportKey {
-        mm: KnownTask::current().memory(),
+        mm: current_memory(),
         object: inode.number().unwrap_or(0),
         // An address that is reused has another number or generation.
         object_more: inode.0,

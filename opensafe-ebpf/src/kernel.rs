@@ -34,6 +34,11 @@ kernel_types! {
     Task {
         id: u32 = task_pid,
         process: u32 = task_tgid,
+        parent: Task = task_real_parent,
+        flags: u32 = task_flags,
+        memory: u64 = task_mm,
+        credentials: u64 = task_cred,
+        own_credentials: u64 = task_real_cred,
         cgroups: CssSet = task_cgroups,
         namespaces: NsProxy = task_nsproxy,
     }
@@ -531,4 +536,51 @@ fn is_in_32_bit_call() -> bool {
     const TS_COMPAT: u32 = 0x2;
     let at = constant!(OFFSETS.task_compat_status);
     at != 0 && read::<u32>(Task::current().0 + u64::from(at)).unwrap_or(0) & TS_COMPAT != 0
+}
+
+/// The running task's address, and the id of its cgroup v2.
+#[inline(always)]
+pub fn current_task_and_cgroup() -> (u64, u64) {
+    // SAFETY: helpers without arguments.
+    unsafe {
+        (
+            generated::bpf_get_current_task(),
+            generated::bpf_get_current_cgroup_id(),
+        )
+    }
+}
+
+/// The address of the running task's `mm_struct`, 0 without one.
+#[inline(always)]
+pub fn current_memory() -> u64 {
+    Task::current().memory().unwrap_or(0)
+}
+
+/// Whether the kernel acts with another's credentials for the running task, as overlayfs does with the
+/// mounter's when it copies a file up or lists a directory's layers. A task that uses io_uring could
+/// have brought such credentials about itself (`IORING_REGISTER_PERSONALITY`), so of it this is not
+/// believed.
+#[inline(always)]
+pub fn acts_for_the_kernel() -> bool {
+    let task = Task::current();
+    let (Some(acting), Some(own), Some(flags)) =
+        (task.credentials(), task.own_credentials(), task.flags())
+    else {
+        return false;
+    };
+    acting != own && may_act_for_the_kernel(flags)
+}
+
+/// [`acts_for_the_kernel`], if the running task has these flags and another's credentials.
+#[inline(always)]
+pub fn may_act_for_the_kernel(flags: u32) -> bool {
+    // include/linux/sched.h: PF_IO_WORKER, PF_USER_WORKER. Such a task works for another's request.
+    const WORKS_FOR_ANOTHER: u32 = 0x10 | 0x4000;
+    if flags & WORKS_FOR_ANOTHER != 0 {
+        return false;
+    }
+    let uses_io_uring = constant!(OFFSETS.task_io_uring);
+    // A kernel without io_uring has no such field. Its pointer is read as a number: the verifier may hold a pointer
+    // that it knows for one that is never NULL.
+    uses_io_uring == 0 || read::<u64>(Task::current().0 + u64::from(uses_io_uring)) == Some(0)
 }

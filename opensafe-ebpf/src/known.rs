@@ -4,6 +4,10 @@
 //! one load, where [`crate::kernel`] needs a helper's hundred instructions; a load that faults reads 0, as for NULL.
 //! What it cannot do is be passed to a global function, which takes numbers; [`KnownTask::number_of`] makes one of it.
 //! Nor does it help to compare it with NULL, unless the verifier says that it may be: else it may drop the branch.
+//!
+//! It is for what is called all the time: where a member of such a pointer is a pointer itself, the verifier (Linux ≥ 6.4)
+//! looks through all of the kernel's types by name, up to four times (`btf_nested_type_is_trusted`), which for every
+//! program was a quarter of what loading them took.
 
 use aya_ebpf::{
     helpers::{bpf_get_current_task_btf, generated::bpf_get_current_task},
@@ -11,7 +15,7 @@ use aya_ebpf::{
 };
 
 use crate::{
-    kernel::{Task, read},
+    kernel::may_act_for_the_kernel,
     maps::constant,
     memo::{NAME_BYTES, NAME_WORDS},
 };
@@ -133,7 +137,7 @@ pub fn short_name(task: &KnownTask, dentry: Known) -> Option<([u64; NAME_WORDS],
     Some((words, len))
 }
 
-/// What everyone who is not in a sandbox pays for: the running task's address, to the verifier a pointer still, and the
+/// What everyone who is not in a sandbox pays for when a file is opened: the running task's address, to the verifier a pointer still, and the
 /// id of its cgroup v2. Each pointer on the way is set for a task's whole life.
 #[inline(always)]
 pub fn current_task_and_cgroup() -> (u64, u64) {
@@ -157,33 +161,11 @@ pub fn thread() -> u32 {
     Known::task().get(constant!(OFFSETS.task_pid))
 }
 
-/// Process id of the running task's parent.
-#[inline(always)]
-pub fn parent_process() -> u32 {
-    Known::task()
-        .follow(constant!(OFFSETS.task_real_parent))
-        .get(constant!(OFFSETS.task_tgid))
-}
-
-/// Whether the kernel acts with another's credentials for the running task, as overlayfs does with the
-/// mounter's when it copies a file up or lists a directory's layers. A task that uses io_uring could
-/// have brought such credentials about itself (`IORING_REGISTER_PERSONALITY`), so of it this is not
-/// believed.
+/// [`crate::kernel::acts_for_the_kernel`], for when a file is opened.
 #[inline(always)]
 pub fn acts_for_the_kernel() -> bool {
     let task = Known::task();
     let cred = task.follow(constant!(OFFSETS.task_cred));
     let real_cred = task.follow(constant!(OFFSETS.task_real_cred));
-    if cred.distance(real_cred) == 0 {
-        return false;
-    }
-    // include/linux/sched.h: PF_IO_WORKER, PF_USER_WORKER. Such a task works for another's request.
-    const WORKS_FOR_ANOTHER: u32 = 0x10 | 0x4000;
-    if task.get::<u32>(constant!(OFFSETS.task_flags)) & WORKS_FOR_ANOTHER != 0 {
-        return false;
-    }
-    let uses_io_uring = constant!(OFFSETS.task_io_uring);
-    // A kernel without io_uring has no such field. Its pointer is read as a number: the verifier may hold a pointer
-    // that it knows for one that is never NULL.
-    uses_io_uring == 0 || read::<u64>(Task::current().0 + u64::from(uses_io_uring)) == Some(0)
+    cred.distance(real_cred) != 0 && may_act_for_the_kernel(task.get(constant!(OFFSETS.task_flags)))
 }

@@ -30,7 +30,7 @@ use aya_ebpf::{
 };
 use opensafe_common::event::ConnectBody;
 
-use gate::gate;
+use gate::{busy_gate, gate};
 use hooks::{capability, cgroup_net, exec, file, guard, life, names, net, socket};
 
 /// Declares LSM programs (`CONFIG_BPF_LSM`, Linux ≥ 5.7) that go through the gate.
@@ -45,8 +45,6 @@ macro_rules! lsm_programs {
 }
 
 lsm_programs! {
-    /// Opening a file, programs and interpreters included.
-    file_open("file_open") = file::open;
     /// A program or the interpreter its first line names.
     bprm_check_security("bprm_check_security") = exec::check;
     /// A new file, device, pipe or socket.
@@ -161,6 +159,12 @@ lsm_programs! {
     unix_stream_connect("unix_stream_connect") = net::unix_connect;
     /// Connecting or sending to a Unix datagram socket.
     unix_may_send("unix_may_send") = net::unix_send;
+}
+
+/// Opening a file, programs and interpreters included.
+#[lsm(hook = "file_open")]
+fn file_open(ctx: LsmContext) -> i32 {
+    busy_gate(|actor| file::open(actor, &ctx))
 }
 
 /// A task of a sandbox makes another: the child is marked, or the fork fails.

@@ -8,7 +8,7 @@ use crate::{
     actor::{Actor, SandboxId, armed},
     decide,
     gate::peer_of_cgroup,
-    known::current_task_and_cgroup,
+    kernel::current_task_and_cgroup,
 };
 
 /// `cgroup/connect4`, `cgroup/sendmsg4`. Returns 1 to let it pass, 0 to refuse (`EPERM`).

@@ -10,8 +10,11 @@ use crate::{
     actor::Actor,
     gate::{By, PathRequest, change, known_path, path, withdraw},
     hooks::{capability, guard, net},
-    kernel::{Dentry, File, Inode, Path, S_IFBLK, S_IFCHR, S_IFMT, S_IFSOCK, Socket, argument},
-    known::{Known, KnownTask, acts_for_the_kernel, thread},
+    kernel::{
+        Dentry, File, Inode, Path, S_IFBLK, S_IFCHR, S_IFMT, S_IFSOCK, Socket, acts_for_the_kernel,
+        argument,
+    },
+    known::{self, Known, KnownTask, thread},
     maps::{TENTATIVE, constant},
 };
 
@@ -34,7 +37,7 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
     let mode: u32 = file.get(constant!(OFFSETS.file_mode));
     // The file below an overlay's, or its work file; the layers of a directory, and what is copied up:
     // the overlay's own open was decided.
-    if mode & FMODE_NOACCOUNT != 0 || flags & O_CREAT == 0 && acts_for_the_kernel() {
+    if mode & FMODE_NOACCOUNT != 0 || flags & O_CREAT == 0 && known::acts_for_the_kernel() {
         return 0;
     }
     let known = file.follow(constant!(OFFSETS.file_path_dentry));

@@ -17,7 +17,7 @@ use crate::{
     emit::{Requested, file_body},
     gate::{By, is_first, peer},
     hooks::capability,
-    kernel::{Sock, Socket, argument},
+    kernel::{Sock, Socket, argument, current_memory},
     known::{Known, KnownTask, process},
     maps::{ReportKey, constant},
 };
@@ -494,7 +494,7 @@ fn is_news(actor: &Actor, decision: Decision, object: u64, object_more: u64, wha
         return true;
     }
     is_first(&ReportKey {
-        mm: KnownTask::current().memory(),
+        mm: current_memory(),
         object,
         object_more,
         generation: actor.policy.generation,

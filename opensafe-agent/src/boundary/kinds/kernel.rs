@@ -10,6 +10,7 @@ use linux_keyutils::{KeyRing, KeyRingIdentifier};
 use nix::{
     errno::Errno,
     kmod::{ModuleInitFlags, finit_module},
+    unistd::{gethostname, sethostname},
 };
 
 use super::super::attempt::{Attempt, command};
@@ -55,6 +56,19 @@ pub(super) const ALL: &[Attempt] = &[
         },
     )
     .or_ends(&["status 13"]),
+    Attempt::event(
+        "kernel.network",
+        "the network outside (its loopback set up, as it is)",
+        &["network"],
+        |_| command("ip", &["link", "set", "lo", "up"]),
+    )
+    .or_ends(&["status 2"]),
+    Attempt::event(
+        "kernel.host-name",
+        "the host's name (set to what it is)",
+        &["kernel"],
+        |_| Ok(sethostname(gethostname()?)?),
+    ),
     Attempt::event(
         "kernel.memory",
         "the machine's memory (/dev/mem)",

@@ -131,6 +131,14 @@ kernel_types! {
         magic: u64 = sb_magic,
         root: Dentry = sb_root,
     }
+    /// `struct fs_context`.
+    FileSystemContext {
+        kind: FileSystemType = fs_context_fs_type,
+    }
+    /// `struct file_system_type`.
+    FileSystemType {
+        name: u64 = file_system_type_name,
+    }
     /// `struct linux_binprm`.
     Bprm {
         file: File = bprm_file,

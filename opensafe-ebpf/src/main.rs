@@ -93,6 +93,8 @@ lsm_programs! {
     file_mprotect("file_mprotect") = exec::protect;
     /// A new superblock.
     sb_kern_mount("sb_kern_mount") = guard::new_superblock;
+    /// What a file system is mounted with.
+    fs_context_parse_param("fs_context_parse_param") = guard::mount_parameter;
     /// mount(2).
     sb_mount("sb_mount") = guard::mount;
     /// Other options for a superblock.

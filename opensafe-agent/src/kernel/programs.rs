@@ -14,7 +14,9 @@ use std::{
 use aya::{
     Btf, Ebpf, VerifierLogLevel,
     programs::{CgroupAttachMode, CgroupSockAddr, Iter, Lsm, Program, ProgramError, RawTracePoint},
+    sys::SyscallError,
 };
+use nix::errno::Errno;
 
 use super::{
     State, btf,
@@ -111,11 +113,25 @@ pub(super) fn attach(
                 .map(|_| None)
         }),
     };
-    match attached.map_err(|error| describe(&error))? {
+    match attached.map_err(|error| refused(&error))? {
         Some((held, link)) => held
             .hold(link.into(), hook.program)
             .map_err(|error| with_cause(&error)),
         None => Ok(()),
+    }
+}
+
+/// Why a program could not be attached.
+fn refused(error: &ProgramError) -> String {
+    let is_full = |error: &SyscallError| error.io_error.raw_os_error() == Some(Errno::E2BIG as i32);
+    match error {
+        ProgramError::SyscallError(error) if is_full(error) => {
+            // BPF_MAX_TRAMP_LINKS of include/linux/bpf.h, on x86-64
+            "as many programs as Linux takes are there already, which is 38 with those of other tools, and every run \
+             has its own\n  wait for another run to end"
+                .to_owned()
+        }
+        other => describe(other),
     }
 }
 
@@ -128,7 +144,7 @@ pub(super) fn describe(error: &ProgramError) -> String {
         } => {
             let errno = io_error.raw_os_error().map_or_else(
                 || io_error.to_string(),
-                |raw| nix::errno::Errno::from_raw(raw).to_string(),
+                |raw| Errno::from_raw(raw).to_string(),
             );
             let log = verifier_log.to_string();
             let log = log.trim();

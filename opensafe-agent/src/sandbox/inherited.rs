@@ -11,6 +11,7 @@ use std::{
     os::{fd::RawFd, unix::ffi::OsStringExt as _},
 };
 
+use nix::sys::socket::{UnixAddr, getpeername};
 use opensafe_common::{
     operation::Operation,
     socket::{AF_PACKET, SOCK_RAW},
@@ -120,6 +121,9 @@ fn judged(descriptor: RawFd, rules: &RuleSet, enforced: bool) -> Option<Action> 
             received: true,
         });
     }
+    if let Ok(peer) = getpeername::<UnixAddr>(descriptor) {
+        return of_unix_peer(&peer, rules, enforced);
+    }
     let inode = name.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
     let inode: u64 = std::str::from_utf8(inode).ok()?.parse().ok()?;
     let Some((number, transport, peer)) = peer_of(inode) else {
@@ -153,6 +157,37 @@ fn beyond_the_file(descriptor: RawFd, writes: bool) -> Option<(Operation, &'stat
         nix::sys::statfs::CGROUP_SUPER_MAGIC,
     ];
     (writes && cgroups.contains(&kind)).then_some((Operation::Cgroup, "control file"))
+}
+
+/// A Unix socket that is connected, to whom the peer's name tells: of what was accepted, that of the socket which listened.
+fn of_unix_peer(peer: &UnixAddr, rules: &RuleSet, enforced: bool) -> Option<Action> {
+    let (decided, peer) = match (peer.path(), peer.as_abstract()) {
+        (None, None) => return None, // one of a pair
+        (None, Some(name)) => (
+            rules.decide_abstract(name),
+            Peer::UnixAbstract(name.to_vec()),
+        ),
+        (Some(path), _) if path.is_absolute() => {
+            // Where it lies; without that, because it was removed or is hidden, as it was called.
+            let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            let place = place.into_os_string().into_vec();
+            (
+                rules.decide_path(&place, Access::UNIX),
+                Peer::UnixPath(place),
+            )
+        }
+        // Named in a directory that nobody tells.
+        (Some(path), _) => (
+            rules.decide_other_family(),
+            Peer::UnixPath(path.as_os_str().as_encoded_bytes().to_vec()),
+        ),
+    };
+    (decided.verdict == Verdict::Deny).then(|| Action::Connect {
+        ruling: ruling(&decided, rules, "connect", enforced),
+        peer,
+        transport: "unix".to_owned(),
+        by_send: false,
+    })
 }
 
 /// A socket whose peer, if it has one, is not known: those of families of which no rule tells the peers apart.
@@ -259,6 +294,27 @@ mod tests {
         };
         assert_eq!(path, b"/etc/passwd");
         assert_eq!(access, Access::READ);
+    }
+
+    #[test]
+    fn an_inherited_unix_connection_is_judged_by_where_its_peer_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().canonicalize().unwrap().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&place).unwrap();
+        let client = std::os::unix::net::UnixStream::connect(&place).unwrap();
+        let inherited = nix::unistd::dup(&client).unwrap(); // without O_CLOEXEC
+        let action = judged(inherited.as_raw_fd(), &rules(), true);
+        let Some(Action::Connect { peer, .. }) = action else {
+            panic!("{action:?}");
+        };
+        assert_eq!(peer, Peer::UnixPath(place.into_os_string().into_vec()));
+    }
+
+    #[test]
+    fn one_of_a_pair_of_sockets_leads_to_nobody_by_name() {
+        let (end, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let inherited = nix::unistd::dup(&end).unwrap();
+        assert!(judged(inherited.as_raw_fd(), &rules(), true).is_none());
     }
 
     #[test]

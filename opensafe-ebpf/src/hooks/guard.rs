@@ -11,8 +11,8 @@ use crate::{
     actor::{Actor, is_in},
     gate::{PathRequest, change, operation},
     kernel::{
-        Dentry, File, Inode, Mount, Path, S_IFBLK, S_IFCHR, S_IFMT, Superblock, Task, Terminal,
-        argument,
+        Dentry, File, FileSystemContext, FileSystemType, Inode, Mount, Path, S_IFBLK, S_IFCHR,
+        S_IFMT, Superblock, Task, Terminal, argument, read,
     },
     known::{Known, process},
     maps::{OWN_TERMINALS, SANDBOXES, constant},
@@ -30,6 +30,12 @@ pub fn mount(actor: &Actor, ctx: &LsmContext) -> i32 {
     const BEFORE: u64 = 1 << 5 | 1 << 12;
     let place = Path(argument(ctx, 1));
     let flags = argument(ctx, 3);
+    if flags & BEFORE == 0 && is_overlay(argument(ctx, 2)) {
+        let errno = overlay(actor, Dentry(0));
+        if errno != 0 {
+            return errno;
+        }
+    }
     if flags & SPREADING != 0 && flags & BEFORE == 0 && !shares_mounts(actor) {
         return 0;
     }
@@ -69,10 +75,7 @@ pub fn pivot_root(actor: &Actor, ctx: &LsmContext) -> i32 {
     at_mount(actor, How::PivotRoot, place.mount(), place.dentry())
 }
 
-/// `sb_kern_mount(superblock)`: a new superblock, by mount(2) or fsmount(2). An overlay would have the
-/// kernel open what lies below it in the mounter's name ([`super::file::open`] lets that pass), so a sandbox
-/// may not make one where anything is denied to it: it has no name in the view, and gets the verdict for
-/// that.
+/// `sb_kern_mount(superblock)`: a new superblock, by mount(2) or fsmount(2).
 #[inline(always)]
 pub fn new_superblock(actor: &Actor, ctx: &LsmContext) -> i32 {
     // linux/magic.h
@@ -81,7 +84,33 @@ pub fn new_superblock(actor: &Actor, ctx: &LsmContext) -> i32 {
     if superblock.magic() != Some(OVERLAYFS_SUPER_MAGIC) {
         return 0;
     }
-    change(actor, superblock.root().unwrap_or(Dentry(0)), Access::FILE)
+    overlay(actor, superblock.root().unwrap_or(Dentry(0)))
+}
+
+/// `fs_context_parse_param(context, parameter)`: a parameter of a file system that is to be mounted, before the file
+/// system has seen it. 0 leaves it to whoever comes after us.
+#[inline(always)]
+pub fn mount_parameter(actor: &Actor, ctx: &LsmContext) -> i32 {
+    let kind = FileSystemContext(argument(ctx, 0)).kind();
+    match kind.and_then(FileSystemType::name) {
+        Some(name) if is_overlay(name) => overlay(actor, Dentry(0)),
+        _ => 0,
+    }
+}
+
+/// An overlay would have the kernel open what lies below it in the mounter's name ([`super::file::open`] lets that pass),
+/// so a sandbox may not make one where anything is denied to it: it has no name in the view, and gets the verdict for
+/// that. Asked first when it is only named: when its superblock is complete, the kernel has made its work directory
+/// already, and emptied it.
+#[inline(always)]
+fn overlay(actor: &Actor, root: Dentry) -> i32 {
+    change(actor, root, Access::FILE)
+}
+
+/// Whether a file system's name, at this address, is that of overlays.
+#[inline(always)]
+fn is_overlay(name: u64) -> bool {
+    read::<[u8; 8]>(name) == Some(*b"overlay\0")
 }
 
 /// `ptrace_access_check(task, mode)`: attaching to a process, reading or writing its memory, taking its
@@ -294,7 +323,7 @@ fn is_private(dentry: Dentry, mode: u16) -> bool {
         return true;
     }
     let name = dentry.name().unwrap_or(0);
-    let start: u32 = crate::kernel::read(name).unwrap_or(0);
+    let start: u32 = read(name).unwrap_or(0);
     // maps, smaps and smaps_rollup, numa_maps, map_files
     [*b"maps", *b"smap", *b"numa", *b"map_"]
         .iter()

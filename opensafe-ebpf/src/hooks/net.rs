@@ -12,12 +12,12 @@ use opensafe_common::{
 
 use crate::{
     actor::Actor,
-    bound::zeroed,
+    bound::{unforeseen, zeroed},
     decide::{self, Decision},
     emit::{Requested, file_body},
     gate::{By, is_first, peer},
     hooks::capability,
-    kernel::{Sock, Socket, argument, current_memory},
+    kernel::{Sock, Socket, argument, current_memory, read},
     known::{Known, KnownTask, process},
     maps::{ReportKey, constant},
 };
@@ -47,13 +47,22 @@ pub fn connect(actor: &Actor, ctx: &LsmContext) -> i32 {
 #[inline(always)]
 pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
     let (socket, message) = (Known::argument(ctx, 0), Known::argument(ctx, 1));
+    let control_len: u64 = message.get(constant!(OFFSETS.msghdr_control_len));
+    if control_len != 0 {
+        // As a number: to newer verifiers what is loaded through a known pointer is memory.
+        let control = argument(ctx, 1) + u64::from(constant!(OFFSETS.msghdr_control));
+        let control = read::<u64>(control).unwrap_or(0);
+        if has_a_route(control, control_len) != 0 {
+            return to_unknown(actor, AF_INET, ConnectBody::SEND);
+        }
+    }
     match message.get::<u64>(constant!(OFFSETS.msghdr_name)) {
         0 => to_peer_of(actor, socket),
         name => {
             let address = Named {
                 at: name,
                 len: message.get(constant!(OFFSETS.msghdr_namelen)),
-                with_control: message.get::<u64>(constant!(OFFSETS.msghdr_control_len)) != 0,
+                with_control: control_len != 0,
             };
             to_address(actor, socket, address, ConnectBody::SEND)
         }
@@ -380,6 +389,43 @@ fn peer_of_socket(actor: &Actor, socket: Socket) -> i32 {
         how: ConnectBody::SEND,
     };
     peer.gate(actor)
+}
+
+/// 1 if what is sent along with a message names hops on the way: who is on it is not told apart. A function that the
+/// verifier checks once; see [`crate::path`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn has_a_route(control: u64, len: u64) -> u64 {
+    /// `struct cmsghdr`
+    #[derive(Clone, Copy)]
+    #[repr(C)]
+    struct Head {
+        len: u64,
+        level: u32,
+        kind: u32,
+    }
+    // Of IPv4 and IPv6 there are fewer that can be sent (`ip_cmsg_send`, `ip6_datagram_send_ctl`).
+    const MAX_PARTS: u32 = 16;
+    let mut at = 0_u64;
+    let mut parts = 0;
+    while parts < MAX_PARTS {
+        if at.saturating_add(size_of::<Head>() as u64) > len {
+            return 0;
+        }
+        let Some(head) = read::<Head>(control.wrapping_add(at)) else {
+            return 1;
+        };
+        if head.len < size_of::<Head>() as u64 || head.len > len {
+            return 0; // the kernel refuses it
+        }
+        // include/uapi/linux/in.h: SOL_IP, IP_RETOPTS; in6.h: SOL_IPV6, IPV6_2292RTHDR, IPV6_RTHDR.
+        if matches!((head.level, head.kind), (0, 7) | (41, 5 | 57)) {
+            return 1;
+        }
+        at += head.len + 7 & !7;
+        parts = unforeseen(parts + 1);
+    }
+    1
 }
 
 /// `socket_setsockopt(socket, level, option)`: a route that packets take before they reach the peer that was

@@ -98,7 +98,8 @@ pub(super) fn ready(name: &str) -> Result<Kernel> {
 
 /// Makes a folder as a whole or not at all.
 fn fill(folder: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let unfinished = folder.with_extension("unfinished");
+    // After the whole name: what follows the dot in `6.1` is no extension.
+    let unfinished = folder.with_file_name(format!("{}.unfinished", file_name(folder)));
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished).with_context(|| unfinished.display().to_string())?;
     }

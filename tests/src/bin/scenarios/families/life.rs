@@ -35,6 +35,9 @@ scenarios![
     whenever_a_run_is_asked_to_end_it_leaves_nothing_behind,
     what_outlives_the_command_is_ended_and_counted,
     a_run_for_a_user_has_the_users_ids_home_and_record,
+    the_first_thing_that_a_command_does_is_decided,
+    a_policy_file_that_changes_during_the_run_changes_nothing,
+    a_process_is_on_record_by_its_program_whatever_it_calls_itself,
 ];
 
 fn signal(pid: u32, signal: Signal) -> Result<()> {
@@ -356,5 +359,62 @@ fn a_run_for_a_user_has_the_users_ids_home_and_record() -> Result<Outcome> {
         .output()?;
     let listed = String::from_utf8_lossy(&output.stdout).lines().count();
     problems.equal("runs that the user sees", listed, 1);
+    problems.outcome()
+}
+
+fn the_first_thing_that_a_command_does_is_decided() -> Result<Outcome> {
+    // What its loader opens first; without it, it looks for libraries in their directories.
+    const FIRST: &str = "/etc/ld.so.cache";
+    let finished = Run::new(&Policy::open().rule(deny("first").file(FIRST)))?.run(&["true"])?;
+    let mut problems = Problems::default();
+    problems.equal("the status of true", finished.code(), 0);
+    let record = finished.sound()?;
+    let denied = record.denials().map(|denial| denial.text("file.path"));
+    problems.equal("denied", denied.collect::<Vec<_>>(), vec![FIRST]);
+    problems.outcome()
+}
+
+fn a_policy_file_that_changes_during_the_run_changes_nothing() -> Result<Outcome> {
+    let folder = directory()?;
+    let file = folder.path().join("policy.rego");
+    Policy::open()
+        .rule(deny("shadow").file("/etc/shadow"))
+        .write(&file)?;
+    Policy::open().write(&folder.path().join("open.rego"))?;
+    // From inside, and with time for whoever might look.
+    let script = "mv open.rego policy.rego && sleep 1 && cat /etc/shadow";
+    let finished = Run::with_policy_file(folder, &file)?.run(&["sh", "-c", script])?;
+    let mut problems = Problems::default();
+    problems.equal("the status of cat", finished.code(), 1);
+    let denied = finished
+        .sound()?
+        .denials()
+        .map(|denial| denial.text("file.path"));
+    problems.equal("denied", denied.collect::<Vec<_>>(), vec!["/etc/shadow"]);
+    problems.outcome()
+}
+
+fn a_process_is_on_record_by_its_program_whatever_it_calls_itself() -> Result<Outcome> {
+    const SCRIPT: &str = "open('/proc/self/comm', 'w').write('sshd'); open('/etc/shadow')";
+    let finished = run()?.run(&[
+        "bash",
+        "-c",
+        "exec -a /usr/sbin/sshd python3 -c \"$0\"",
+        SCRIPT,
+    ])?;
+    let mut problems = Problems::default();
+    let record = finished.sound()?;
+    let denial = record.denials().next().context("nothing was denied")?;
+    let program = fs::canonicalize("/usr/bin/python3")?;
+    problems.equal(
+        "the program",
+        Path::new(denial.text("process.executable.path")),
+        &program,
+    );
+    problems.equal(
+        "what it calls itself",
+        denial.text("opensafe.process.comm"),
+        "sshd",
+    );
     problems.outcome()
 }

@@ -20,7 +20,9 @@ use nix::{
     },
     unistd::Pid,
 };
-use rustix::process::{PidfdFlags, Resource, Rlimit, pidfd_open, pidfd_send_signal, prlimit};
+use rustix::process::{
+    PidfdFlags, Resource, Rlimit, pidfd_open, pidfd_send_signal, prlimit, setpriority_process,
+};
 
 use super::{Verb, argument, number};
 
@@ -81,6 +83,32 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         set.set(0)?;
         Ok(sched_setaffinity(process(a)?, &set)?)
     }),
+    ("priority", |a| {
+        Ok(setpriority_process(Some(other(process(a)?)?), 0)?)
+    }),
+    // As it is: SCHED_OTHER.
+    ("schedule", |a| {
+        let at_all = libc::sched_param { sched_priority: 0 };
+        called(&[
+            libc::SYS_sched_setscheduler,
+            process(a)?.as_raw().into(),
+            libc::SCHED_OTHER.into(),
+            (&raw const at_all).addr().cast_signed() as libc::c_long,
+        ])
+    }),
+    // IOPRIO_WHO_PROCESS, and IOPRIO_CLASS_BE of the middle priority (include/uapi/linux/ioprio.h).
+    ("io-priority", |a| {
+        called(&[
+            libc::SYS_ioprio_set,
+            1,
+            process(a)?.as_raw().into(),
+            2 << 13 | 4,
+        ])
+    }),
+    // No pages.
+    ("move-memory", |a| {
+        called(&[libc::SYS_move_pages, process(a)?.as_raw().into()])
+    }),
     // Moves itself to the cgroup whose directory this is.
     ("move-to-cgroup", |a| {
         fs::write(
@@ -106,6 +134,25 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         fs::write(argument(a, 0)?, argument(a, 1)?.as_encoded_bytes())
     }),
 ];
+
+/// A system call without a wrapper: its number, and its arguments, those that are left out being 0.
+#[allow(unsafe_code, reason = "system calls without wrappers")]
+fn called(words: &[libc::c_long]) -> io::Result<()> {
+    let word = |at: usize| words.get(at).copied().unwrap_or_default();
+    // SAFETY: `VERBS` gives numbers, and addresses of what outlives the call.
+    let result = unsafe {
+        libc::syscall(
+            word(0),
+            word(1),
+            word(2),
+            word(3),
+            word(4),
+            word(5),
+            word(6),
+        )
+    };
+    Ok(Errno::result(result).map(drop)?)
+}
 
 fn process(arguments: &[OsString]) -> io::Result<Pid> {
     let word = argument(arguments, 0)?;

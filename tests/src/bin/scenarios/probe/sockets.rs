@@ -53,6 +53,7 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
     }),
     // To the second address, by way of the first (RFC 791, loose source routing).
     ("udp-send-by-way-of", send_by_way_of),
+    ("udp-send-with-a-way", send_with_a_way),
     ("tcp-fastopen-sendmsg", |a| {
         let to = SockaddrStorage::from(address(a)?);
         let socket = open(family(address(a)?), libc::SOCK_STREAM, 0)?;
@@ -263,19 +264,67 @@ fn send_unspecified(socket: &UdpSocket, address: SocketAddr) -> io::Result<()> {
 }
 
 fn send_by_way_of(arguments: &[OsString]) -> io::Result<()> {
-    // IPOPT_LSRR, its length, the pointer to the first hop; then the hop, and the end of options.
-    let SocketAddr::V4(hop) = address(arguments)? else {
+    let socket = open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    set(
+        &socket,
+        libc::IPPROTO_IP,
+        IP_OPTIONS,
+        &way_by(address(arguments)?)?,
+    )?;
+    send_to(&socket, b"x", second(arguments)?)
+}
+
+/// IP options: IPOPT_LSRR, its length, the pointer to the first hop; then the hop, and the end of options.
+fn way_by(hop: SocketAddr) -> io::Result<[u8; 8]> {
+    let SocketAddr::V4(hop) = hop else {
         return Err(Errno::EAFNOSUPPORT.into());
     };
     let mut options = [131, 7, 4, 0, 0, 0, 0, 0];
     options[3..7].copy_from_slice(&hop.ip().octets());
+    Ok(options)
+}
+
+fn second(arguments: &[OsString]) -> io::Result<SocketAddr> {
+    let text = argument(arguments, 1)?.to_string_lossy();
+    text.parse().map_err(io::Error::other)
+}
+
+/// The same for one message (IP_RETOPTS).
+#[allow(unsafe_code, reason = "ancillary data that no wrapper knows")]
+fn send_with_a_way(arguments: &[OsString]) -> io::Result<()> {
+    #[repr(C)]
+    struct Control {
+        head: libc::cmsghdr,
+        options: [u8; 8],
+    }
+    let SocketAddr::V4(to) = second(arguments)? else {
+        return Err(Errno::EAFNOSUPPORT.into());
+    };
     let socket = open(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-    set(&socket, libc::IPPROTO_IP, IP_OPTIONS, &options)?;
-    let to: SocketAddr = argument(arguments, 1)?
-        .to_string_lossy()
-        .parse()
-        .map_err(io::Error::other)?;
-    send_to(&socket, b"x", to)
+    let mut control = Control {
+        head: libc::cmsghdr {
+            cmsg_len: size_of::<Control>(),
+            cmsg_level: libc::IPPROTO_IP,
+            cmsg_type: libc::IP_RETOPTS,
+        },
+        options: way_by(address(arguments)?)?,
+    };
+    let mut name = nix::sys::socket::SockaddrIn::from(to);
+    let mut part = libc::iovec {
+        iov_base: b"x".as_ptr().cast_mut().cast(),
+        iov_len: 1,
+    };
+    // SAFETY: all zeroes are a value of it.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = (&raw mut name).cast();
+    message.msg_namelen = u32::try_from(size_of::<libc::sockaddr_in>()).unwrap_or_default();
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>();
+    // SAFETY: everything that the message names is alive, and of the length that is said; nothing is written to.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
+    Ok(Errno::result(sent).map(drop)?)
 }
 
 fn udp_header(port: u16) -> [u8; 9] {

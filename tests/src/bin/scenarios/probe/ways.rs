@@ -14,6 +14,7 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2},
     libc,
     mount::{MsFlags, mount},
@@ -160,6 +161,36 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         let (kind, flags) = (Some("overlay"), MsFlags::empty());
         let point = scratch.join("merged");
         Ok(mount(kind, &point, kind, flags, Some(data.as_str()))?)
+    }),
+    // An overlay whose layers are in the second directory, and whose work directory is below the first: `work` in there
+    // is emptied.
+    ("empty-by-overlay", |a| {
+        let (victim, scratch) = (Path::new(argument(a, 0)?), Path::new(argument(a, 1)?));
+        own_mounts()?;
+        let data = format!(
+            "lowerdir={scratch}/lower,upperdir={scratch}/upper,workdir={}",
+            victim.display(),
+            scratch = scratch.display(),
+        );
+        let (kind, flags) = (Some("overlay"), MsFlags::empty());
+        let _ = mount(
+            kind,
+            &scratch.join("merged"),
+            kind,
+            flags,
+            Some(data.as_str()),
+        );
+        emptied(victim)
+    }),
+    ("empty-by-detached-overlay", |a| {
+        let (victim, scratch) = (Path::new(argument(a, 0)?), Path::new(argument(a, 1)?));
+        let text = |path: &Path| path.display().to_string();
+        let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_set_string(&context, "lowerdir", text(&scratch.join("lower")).as_str())?;
+        fsconfig_set_string(&context, "upperdir", text(&scratch.join("upper")).as_str())?;
+        fsconfig_set_string(&context, "workdir", text(victim).as_str())?;
+        let _ = fsconfig_create(&context);
+        emptied(victim)
     }),
     // An overlay over the first directory, by fsopen(2), nowhere attached; a name in it is read.
     ("read-in-detached-overlay", |a| {
@@ -320,6 +351,14 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         }
     }),
 ];
+
+/// Whether an overlay's `work` has come to be, or to be empty, below a directory; else what was asked was refused.
+fn emptied(victim: &Path) -> io::Result<()> {
+    match fs::read_dir(victim.join("work"))?.next() {
+        None => Ok(()),
+        Some(_) => Err(Errno::EACCES.into()),
+    }
+}
 
 fn place(path: &OsString) -> io::Result<File> {
     OpenOptions::new()

@@ -55,6 +55,7 @@ fn leaving_the_cgroup_in_any_way_leaves_no_rule_behind() -> Result<Outcome> {
         let other = "/sys/fs/cgroup/escape-outside";
         fs::create_dir_all(other)?;
         ground.undo(move || {
+            let _ = fs::remove_dir(format!("{other}/made"));
             let _ = fs::remove_dir(other);
         });
         ground.directory("ws/cg")?;
@@ -110,6 +111,11 @@ fn leaving_the_cgroup_in_any_way_leaves_no_rule_behind() -> Result<Outcome> {
             ]))
             .or_ends("status 1")
             .or_ends("status 2"),
+            way(
+                "a control file of a cgroup outside",
+                attempt("write-file", &["/sys/fs/cgroup/escape-outside/cgroup.freeze", "0"]),
+            ),
+            way("a cgroup in one outside", attempt("mkdir", &["/sys/fs/cgroup/escape-outside/made"])),
         ]
     };
     Escape::new(&ground, &policy, &ways).check("membership.cgroup")
@@ -147,6 +153,10 @@ fn a_process_outside_is_neither_read_nor_changed_nor_signalled() -> Result<Outco
             ),
             on("prlimit", "limit"),
             on("sched_setaffinity", "affinity"),
+            on("setpriority", "priority"),
+            on("sched_setscheduler", "schedule"),
+            on("ioprio_set", "io-priority"),
+            on("move_pages", "move-memory").where_there_is("CONFIG_NUMA"),
             on("perf_event_open", "perf"),
             on("g-50 PTRACE_ATTACH", "ptrace-attach"),
             on("g-50 PTRACE_SEIZE", "ptrace-seize"),

@@ -200,6 +200,10 @@ fn a_denied_peer_is_not_reached_by_another_spelling_or_message() -> Result<Outco
                 "loose source routing",
                 attempt("udp-send-by-way-of", &[&bad, &fine]),
             ),
+            way(
+                "loose source routing, sent along",
+                attempt("udp-send-with-a-way", &[&bad, &fine]),
+            ),
             six(
                 "g-51 IPv6 where rules name IPv4: TCP",
                 attempt("tcp", &["[2001:db8::10]:443"]),
@@ -361,12 +365,23 @@ fn a_connection_that_was_there_before_carries_nothing() -> Result<Outcome> {
         let mut peers = Peers::new()?;
         peers.tcp(&format!("{BAD}:{PORT}"))?;
         peers.udp(&format!("{BAD}:{PORT}"))?;
+        peers.ground.directory("run")?;
+        peers
+            .unix
+            .push(UnixListener::bind(peers.ground.path("run/daemon.sock"))?);
         Ok(peers)
     };
     // The shell connects, and becomes what is to run.
-    let wrapper = |_: &Peers| -> Vec<String> {
-        let script = format!("exec 7<>/dev/tcp/{BAD}/{PORT} 8<>/dev/udp/{BAD}/{PORT}; exec \"$@\"");
-        ["bash", "-c", &script, "bash"].map(str::to_owned).to_vec()
+    let wrapper = |peers: &Peers| -> Vec<String> {
+        const CONNECTED: &str = "import os, socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+            os.dup2(s.fileno(), 9); os.execvp(sys.argv[2], sys.argv[2:])";
+        let script = format!(
+            "exec 7<>/dev/tcp/{BAD}/{PORT} 8<>/dev/udp/{BAD}/{PORT}; exec python3 -c '{CONNECTED}' \"$@\""
+        );
+        let daemon = peers.ground.text("run/daemon.sock");
+        ["bash", "-c", &script, "bash", &daemon]
+            .map(str::to_owned)
+            .to_vec()
     };
     let ways = |_: &Peers| {
         vec![
@@ -377,6 +392,12 @@ fn a_connection_that_was_there_before_carries_nothing() -> Result<Outcome> {
             way(
                 "an inherited, connected datagram socket",
                 attempt("write-open", &["8"]),
+            )
+            .or_ends("EBADF")
+            .by_anyone(),
+            way(
+                "an inherited, connected Unix socket",
+                attempt("write-open", &["9"]),
             )
             .or_ends("EBADF")
             .by_anyone(),

@@ -17,6 +17,7 @@ scenarios![
     attributes_of_a_protected_file_are_not_changed,
     attributes_of_a_protected_file_are_not_changed_by_what_may_read_it,
     nothing_is_made_removed_or_replaced_in_a_protected_place,
+    a_protected_directory_is_not_emptied_as_an_overlays,
     a_protected_name_is_not_filled_by_way_of_another,
     a_denied_file_in_an_open_tree_is_denied,
 ];
@@ -57,7 +58,11 @@ fn a_protected_file_is_not_written_by_a_detour() -> Result<Outcome> {
             by("g-18 truncate", "truncate"),
             by("g-18 O_RDONLY with O_TRUNC", "read-and-empty"),
             by("open_by_handle_at for writing", "write-by-handle"),
-            by("acct: the kernel's accounting writes into it", "account"),
+            // Denied as accounting, wherever it would write.
+            way(
+                "acct: the kernel's accounting writes into it",
+                attempt("account", &[&config]),
+            ),
             way(
                 "a core dump in its directory",
                 attempt("dump-core", &[ground.text("prot")]),
@@ -161,6 +166,40 @@ fn attributes_of_a_protected_file_are_not_changed_by_what_may_read_it() -> Resul
         ..Escape::new(&ground, &policy, &ways)
     }
     .check("writes.attributes-by-descriptor")
+}
+
+fn a_protected_directory_is_not_emptied_as_an_overlays() -> Result<Outcome> {
+    let ground = || {
+        let ground = Ground::new()?;
+        for name in [
+            "prot/work",
+            "ws/over",
+            "ws/over/lower",
+            "ws/over/upper",
+            "ws/over/merged",
+        ] {
+            ground.directory(name)?;
+        }
+        ground.file("prot/work/kept")?;
+        Ok(ground)
+    };
+    let ways = |ground: &Ground| {
+        let places = [ground.text("prot"), ground.text("ws/over")];
+        vec![
+            way("mount", attempt("empty-by-overlay", &places)),
+            way("fsopen", attempt("empty-by-detached-overlay", &places)),
+        ]
+    };
+    let after = |ground: &Ground, problems: &mut Problems| {
+        problems.check(ground.path("prot/work/kept").exists(), || {
+            "what was in the directory is gone".into()
+        });
+    };
+    Escape {
+        after: &after,
+        ..Escape::new(&ground, &policy, &ways)
+    }
+    .check("writes.work-directory")
 }
 
 fn nothing_is_made_removed_or_replaced_in_a_protected_place() -> Result<Outcome> {

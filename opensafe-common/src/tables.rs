@@ -48,6 +48,19 @@ pub const MAX_TASKS: u32 = 65_536;
 /// Longest path that is looked at, in bytes, without a terminating NUL (`PATH_MAX` of linux/limits.h).
 pub const MAX_PATH_BYTES: usize = 4096;
 
+/// A sandbox's first cgroup, where most of its tasks are. Written before anything is attached, and never changed.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FirstCgroup {
+    /// Id of the cgroup.
+    pub cgroup: u64,
+    /// Index of the sandbox.
+    pub sandbox: u64,
+}
+
+/// Places for [`FirstCgroup`]s, by the cgroup's id; where two fall on one, the hash of all armed ones knows both.
+pub const FIRST_CGROUPS: u32 = 1024;
+
 /// Where one armed sandbox stands.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

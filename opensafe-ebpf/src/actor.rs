@@ -5,7 +5,7 @@
 
 use opensafe_common::{
     counter::Counter,
-    tables::{Policy, Sandbox},
+    tables::{FIRST_CGROUPS, Policy, Sandbox},
 };
 
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
     kernel::{Task, current_task_and_cgroup},
     known,
     maps::{
-        CGROUP_BITS, CGROUP_WORDS, CGROUPS, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS, TASKS,
-        count,
+        CGROUP_BITS, CGROUP_WORDS, CGROUPS, FIRST, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS,
+        TASKS, count,
     },
 };
 
@@ -121,6 +121,11 @@ fn sandbox_of(task: u64, cgroup: u64) -> Option<SandboxId> {
 pub fn armed(cgroup: u64) -> Option<SandboxId> {
     if !may_be_armed(cgroup) {
         return None;
+    }
+    if let Some(first) = FIRST.get(cgroup as u32 & (FIRST_CGROUPS - 1))
+        && first.cgroup == cgroup
+    {
+        return Some(SandboxId(first.sandbox as u32));
     }
     // SAFETY: the value, one aligned u32, is copied out.
     unsafe { CGROUPS.get(&cgroup) }.map(|&sandbox| SandboxId(sandbox))

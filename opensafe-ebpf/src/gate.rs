@@ -12,7 +12,7 @@ use crate::{
     emit::{Report, Requested, emit, file_body},
     kernel::{Dentry, current_memory},
     known::{Known, KnownTask, process},
-    maps::{REPORTED, ReportKey, constant},
+    maps::{REPORTED, ReportKey, ReportedFile, constant},
     path,
 };
 
@@ -109,15 +109,14 @@ extern "C" fn passes(known: Known, request: u64, actor: u64) -> u64 {
 #[inline(always)]
 fn is_known_news(actor: &Actor, task: &KnownTask, known: Known, access: Access) -> bool {
     let inode = known.follow(constant!(OFFSETS.dentry_inode));
-    let key = ReportKey {
-        mm: task.memory(),
-        object: inode.get(constant!(OFFSETS.inode_number)),
-        object_more: task.number_of(inode),
+    let file = ReportedFile {
+        inode: task.number_of(inode),
+        number: inode.get(constant!(OFFSETS.inode_number)),
         generation: inode.get(constant!(OFFSETS.inode_generation)),
-        what: what(actor, access),
-        pid: task.pointer.get(constant!(OFFSETS.task_tgid)),
-        reserved: 0,
+        access,
     };
+    let pid = task.pointer.get(constant!(OFFSETS.task_tgid));
+    let key = ReportKey::file(task.memory(), pid, actor.policy, &file);
     // SAFETY: only whether it is there matters.
     unsafe { REPORTED.get(&key) }.is_none()
 }
@@ -362,15 +361,13 @@ const PTRACE_MODE_ATTACH: u32 = 0x2;
 
 #[inline(always)]
 fn is_first_look(actor: &Actor, target: u64) -> bool {
-    is_first(&ReportKey {
-        mm: current_memory(),
-        object: target,
-        object_more: 0,
-        generation: actor.policy.generation,
-        what: 1 << 28,
-        pid: process(),
-        reserved: 0,
-    })
+    is_first(&ReportKey::other(
+        current_memory(),
+        process(),
+        actor.policy,
+        (target, 0),
+        1 << 28,
+    ))
 }
 
 /// Puts a decision about a socket itself on record: what it is, or what it is bound to.
@@ -468,22 +465,18 @@ fn is_news(actor: &Actor, request: &PathRequest) -> bool {
     if inode.0 == 0 {
         return true; // it does not exist yet
     }
-    is_first(&ReportKey {
-        mm: current_memory(),
-        object: inode.number().unwrap_or(0),
-        // An address that is reused has another number or generation.
-        object_more: inode.0,
+    let file = ReportedFile {
+        inode: inode.0,
+        number: inode.number().unwrap_or(0),
         generation: inode.generation().unwrap_or(0),
-        pid: process(),
-        reserved: 0,
-        what: what(actor, request.access),
-    })
-}
-
-/// [`ReportKey::what`] of an access to a file.
-#[inline(always)]
-fn what(actor: &Actor, access: Access) -> u32 {
-    u32::from(access.0) | u32::from(actor.policy.generation as u16) << 16
+        access: request.access,
+    };
+    is_first(&ReportKey::file(
+        current_memory(),
+        process(),
+        actor.policy,
+        &file,
+    ))
 }
 
 /// Whether a key was not met before; notes it.

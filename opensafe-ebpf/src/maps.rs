@@ -8,9 +8,10 @@ use opensafe_common::{
     counter::Counter,
     layout::{Host, Offsets},
     tables::{
-        CHUNK_CELLS, MAX_CGROUPS, MAX_POLICIES, MAX_SANDBOXES, MAX_TASKS, NetKey, Policy, PortKey,
-        Sandbox, Start, SuperblockKey,
+        CHUNK_CELLS, FIRST_CGROUPS, FirstCgroup, MAX_CGROUPS, MAX_POLICIES, MAX_SANDBOXES,
+        MAX_TASKS, NetKey, Policy, PortKey, Sandbox, Start, SuperblockKey,
     },
+    verdict::Access,
 };
 
 use crate::{atomic::Cell, memo, scratch::Slot};
@@ -57,6 +58,10 @@ pub static CGROUPS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_CGROUPS, 0
 pub static CGROUP_BITS: Array<u64> = Array::with_max_entries(CGROUP_WORDS, 0);
 /// Number of words in [`CGROUP_BITS`]; a power of two.
 pub const CGROUP_WORDS: u32 = 1024;
+
+/// Cgroup id modulo [`FIRST_CGROUPS`] → a sandbox's first cgroup: spares asking [`CGROUPS`].
+#[map]
+pub static FIRST: Array<FirstCgroup> = Array::with_max_entries(FIRST_CGROUPS, 0);
 
 /// Task address → sandbox, for every marked task. Exact: written before the task can run
 /// (`task_alloc`), removed when its memory is freed (`task_free`).
@@ -149,24 +154,74 @@ pub static NAMES: PerCpuArray<memo::Entry> = PerCpuArray::with_max_entries(memo:
 #[map]
 pub static REPORTED: LruHashMap<ReportKey, u8> = LruHashMap::with_max_entries(65_536, 0);
 
-/// One process image (its address space) and one thing that it did.
+/// One process image and one thing that it did. In four words, as it is hashed and compared whenever something is allowed.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ReportKey {
-    /// Address of the `mm_struct`: another one after exec.
-    pub mm: u64,
+    /// Address of the `mm_struct`, another one after exec, with the policy's generation.
+    image: u64,
     /// Inode number, or the low half of a peer's address.
-    pub object: u64,
-    /// Address of the inode, or the high half of a peer's address.
-    pub object_more: u64,
-    /// The inode's generation; 0 for a peer.
-    pub generation: u32,
-    /// Access and the policy's generation, or protocol and port.
-    pub what: u32,
+    object: u64,
+    /// Address of the inode with the access, or the high half of a peer's address.
+    object_more: u64,
+    /// The inode's generation, or protocol and port.
+    what: u32,
     /// Process: the next one may get the same `mm_struct`.
-    pub pid: u32,
-    /// Always 0.
-    pub reserved: u32,
+    pid: u32,
+}
+
+/// A file that was accessed; an address that is reused has another number or generation.
+#[derive(Clone, Copy)]
+pub struct ReportedFile {
+    /// The inode's address.
+    pub inode: u64,
+    /// Its number.
+    pub number: u64,
+    /// Its generation.
+    pub generation: u32,
+    /// What was done with it.
+    pub access: Access,
+}
+
+impl ReportKey {
+    /// Access to a file by the process `pid` with the address space `memory`.
+    #[inline(always)]
+    pub fn file(memory: u64, pid: u32, policy: &Policy, file: &ReportedFile) -> Self {
+        Self {
+            object: file.number,
+            object_more: with(file.inode, file.access.0),
+            what: file.generation,
+            ..Self::image(memory, pid, policy)
+        }
+    }
+
+    /// Anything else: two words, and a third that says what they are.
+    #[inline(always)]
+    pub fn other(memory: u64, pid: u32, policy: &Policy, words: (u64, u64), what: u32) -> Self {
+        Self {
+            object: words.0,
+            object_more: words.1,
+            what,
+            ..Self::image(memory, pid, policy)
+        }
+    }
+
+    #[inline(always)]
+    fn image(memory: u64, pid: u32, policy: &Policy) -> Self {
+        Self {
+            image: with(memory, policy.generation as u16),
+            object: 0,
+            object_more: 0,
+            what: 0,
+            pid,
+        }
+    }
+}
+
+/// An address and a small number in one word: the upper 16 bits of the kernel's addresses of objects are all the same.
+#[inline(always)]
+fn with(address: u64, number: u16) -> u64 {
+    address << 16 | u64::from(number)
 }
 
 /// Address of a pseudoterminal's inode → the sandbox whose processes made it; the entry goes when the inode's memory does.

@@ -31,7 +31,7 @@ use aya::{
 use opensafe_common::{
     counter::Counter,
     layout::Host,
-    tables::{CHUNK_CELLS, MAX_CGROUPS, Sandbox},
+    tables::{CHUNK_CELLS, FIRST_CGROUPS, FirstCgroup, MAX_CGROUPS, Sandbox},
 };
 use zerocopy::IntoBytes;
 
@@ -250,7 +250,14 @@ impl Kernel {
         let mut cgroups: HashMap<_, u64, u32> = hash(&mut self.ebpf, "CGROUPS")?;
         cgroups
             .insert(cgroup, SANDBOX, 0)
-            .map_err(map_error("CGROUPS"))
+            .map_err(map_error("CGROUPS"))?;
+        let first: [u8; size_of::<FirstCgroup>()] = zerocopy::transmute!(FirstCgroup {
+            cgroup,
+            sandbox: u64::from(SANDBOX),
+        });
+        let place = u32::try_from(cgroup % u64::from(FIRST_CGROUPS)).unwrap_or(0);
+        let mut places: Array<_, [u8; size_of::<FirstCgroup>()]> = array(&mut self.ebpf, "FIRST")?;
+        places.set(place, first, 0).map_err(map_error("FIRST"))
     }
 
     /// Attaches what was loaded. Where the LSM's hooks are there, the cgroup's are not used.

@@ -539,13 +539,11 @@ fn is_news(actor: &Actor, decision: Decision, object: u64, object_more: u64, wha
     if decision.verdict as u8 != Verdict::Allow as u8 {
         return true;
     }
-    is_first(&ReportKey {
-        mm: current_memory(),
-        object,
-        object_more,
-        generation: actor.policy.generation,
+    is_first(&ReportKey::other(
+        current_memory(),
+        process(),
+        actor.policy,
+        (object, object_more),
         what,
-        pid: process(),
-        reserved: 0,
-    })
+    ))
 }

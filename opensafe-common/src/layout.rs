@@ -41,6 +41,7 @@ offsets! {
     mnt_namespace_inum = "mnt_namespace.ns.inum",
     nsproxy_net_ns = "nsproxy.net_ns",
     net_inum = "net.ns.inum",
+    net_user_ns = "net.user_ns",
     nsproxy_uts_ns = "nsproxy.uts_ns",
     uts_namespace_inum = "uts_namespace.ns.inum",
     user_namespace_level = "user_namespace.level",

@@ -42,14 +42,14 @@ impl Actor {
     #[inline(always)]
     pub fn current() -> Option<Self> {
         let (task, cgroup) = current_task_and_cgroup();
-        Self::of(sandbox_of(task, cgroup)?, cgroup)
+        Self::of(sandbox_of(task, cgroup, armed)?, cgroup)
     }
 
     /// [`Actor::current`], for a hook that is called all the time.
     #[inline(always)]
     pub fn current_of_busy_hook() -> Option<Self> {
         let (task, cgroup) = known::current_task_and_cgroup();
-        Self::of(sandbox_of(task, cgroup)?, cgroup)
+        Self::of(sandbox_of(task, cgroup, armed_first)?, cgroup)
     }
 
     /// A task in `sandbox`. What a sandbox names and the tables lack cannot be (the agent installs
@@ -94,12 +94,16 @@ impl Actor {
 #[inline(always)]
 pub fn current_sandbox() -> Option<SandboxId> {
     let (task, cgroup) = current_task_and_cgroup();
-    sandbox_of(task, cgroup)
+    sandbox_of(task, cgroup, armed)
 }
 
 // A look-up is written out in each program, so each of the filters is asked once.
 #[inline(always)]
-fn sandbox_of(task: u64, cgroup: u64) -> Option<SandboxId> {
+fn sandbox_of(
+    task: u64,
+    cgroup: u64,
+    armed: impl FnOnce(u64) -> Option<SandboxId>,
+) -> Option<SandboxId> {
     let marks = marks_like(task);
     let may_be_marked = marks.is_none_or(|marks| marks.get() != 0);
     if let Some(sandbox) = armed(cgroup) {
@@ -122,12 +126,22 @@ pub fn armed(cgroup: u64) -> Option<SandboxId> {
     if !may_be_armed(cgroup) {
         return None;
     }
+    // SAFETY: the value, one aligned u32, is copied out.
+    unsafe { CGROUPS.get(&cgroup) }.map(|&sandbox| SandboxId(sandbox))
+}
+
+/// [`armed`], quicker for a sandbox's first cgroup.
+#[inline(always)]
+fn armed_first(cgroup: u64) -> Option<SandboxId> {
+    if !may_be_armed(cgroup) {
+        return None;
+    }
     if let Some(first) = FIRST.get(cgroup as u32 & (FIRST_CGROUPS - 1))
         && first.cgroup == cgroup
     {
         return Some(SandboxId(first.sandbox as u32));
     }
-    // SAFETY: the value, one aligned u32, is copied out.
+    // SAFETY: as in `armed`.
     unsafe { CGROUPS.get(&cgroup) }.map(|&sandbox| SandboxId(sandbox))
 }
 
@@ -158,7 +172,7 @@ pub fn is_in(task: Task, sandbox: u32) -> bool {
 #[inline(always)]
 pub fn mark(task: Task, sandbox: SandboxId) -> Result<(), ()> {
     const BPF_NOEXIST: u64 = 1; // include/uapi/linux/bpf.h: a second mark must not count twice
-    const EEXIST: i32 = -17;
+    const EEXIST: i32 = 17;
     // The filter first: whoever finds the mark must not be turned away by the filter.
     let Some(marks) = marks_like(task.0) else {
         return Err(());
@@ -168,7 +182,7 @@ pub fn mark(task: Task, sandbox: SandboxId) -> Result<(), ()> {
         Ok(()) => Ok(()),
         Err(failed) => {
             marks.add(u64::MAX);
-            if failed == EEXIST {
+            if failed == -EEXIST {
                 return Ok(());
             }
             count(Counter::MarksFailed);

@@ -87,6 +87,7 @@ pub fn emit<B: Body>(report: &Report, body: &B, args: (u64, u64)) {
 /// Whether it went out; gives the slot back.
 #[inline(always)]
 fn build_and_send<B: Body>(claim: Claim, report: &Report, body: &B, args: (u64, u64)) -> bool {
+    // What was claimed is there.
     let Some(slot) = SCRATCH.get_ptr_mut(claim.index()) else {
         return false;
     };

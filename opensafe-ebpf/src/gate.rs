@@ -307,6 +307,12 @@ pub fn operation(
     if refused == 0 { 0 } else { decide::REFUSED }
 }
 
+/// [`operation`], where there is no process or place that it is done to.
+#[inline(always)]
+pub fn plain_operation(actor: &Actor, what: Operation, how: How, number: u32) -> i32 {
+    operation(actor, what, how, number, 0, 0)
+}
+
 /// [`operation`], as a function that the verifier checks once. `what` is operation, way and number.
 #[unsafe(no_mangle)]
 #[inline(never)]

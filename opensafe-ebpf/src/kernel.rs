@@ -51,6 +51,7 @@ kernel_types! {
     /// `struct net`.
     NetworkNamespace {
         number: u32 = net_inum,
+        owner: UserNamespace = net_user_ns,
     }
     /// `struct uts_namespace`.
     UtsNamespace {
@@ -285,6 +286,9 @@ pub const S_IFBLK: u16 = 0o060_000;
 pub const S_IFDIR: u16 = 0o040_000;
 /// A character device.
 pub const S_IFCHR: u16 = 0o020_000;
+
+/// `DEVPTS_SUPER_MAGIC` of linux/magic.h.
+pub const DEVPTS: u64 = 0x1cd1;
 
 #[repr(C)]
 /// The first bytes of a `struct dentry`, copied at once: where it hangs and how it is called.

@@ -224,9 +224,10 @@ fn with(address: u64, number: u16) -> u64 {
     address << 16 | u64::from(number)
 }
 
-/// Address of a pseudoterminal's inode → the sandbox whose processes made it; the entry goes when the inode's memory does.
+/// Address of a pseudoterminal's inode → its number, and the sandbox whose processes made it; the entry goes when the
+/// inode's memory does.
 #[map]
-pub static OWN_TERMINALS: HashMap<u64, u32> = HashMap::with_max_entries(4096, 0);
+pub static OWN_TERMINALS: HashMap<u64, u64> = HashMap::with_max_entries(4096, 0);
 
 /// Threads with a denial of creation that may turn out void; see the `path_mknod` hook.
 #[map]

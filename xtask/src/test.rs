@@ -157,7 +157,7 @@ pub(crate) fn command(args: &TestArgs) -> Result<ExitCode> {
             for stage in chosen {
                 match stage.go(&ground) {
                     Plan::Guests(jobs) => in_guests.push((stage.name, jobs)),
-                    Plan::Nothing(tally) => all.add(tally),
+                    Plan::Done(tally) => all.add(tally),
                 }
             }
             for (stage, tally) in guests::run(in_guests) {
@@ -187,13 +187,13 @@ impl Stage {
             Tally::failed(self.name)
         };
         match self.work {
-            Work::Guests(plan) => plan(ground).unwrap_or_else(|error| Plan::Nothing(failed(error))),
+            Work::Guests(plan) => plan(ground).unwrap_or_else(|error| Plan::Done(failed(error))),
             Work::Here(run) => {
                 say(format_args!("{}…", self.name));
                 let tally = run(ground).unwrap_or_else(failed);
                 let (counts, took) = (tally.counts(), start.elapsed().as_secs());
                 say(format_args!("{}: {counts} ({took} s)", self.name));
-                Plan::Nothing(tally)
+                Plan::Done(tally)
             }
         }
     }

@@ -73,7 +73,7 @@ fn file_system(number: u32) -> String {
 /// arch/x86/entry/syscalls/syscall_64.tbl
 fn system_call(number: u32) -> String {
     let known = match number {
-        28 => "memory failure",
+        28 | 440 => "memory failure",
         167 => "swapon",
         168 => "swapoff",
         170 => "sethostname",
@@ -81,6 +81,7 @@ fn system_call(number: u32) -> String {
         179 => "quotactl",
         442 => "mount_setattr",
         443 => "quotactl_fd",
+        467 => "open_tree_attr",
         other => return format!("system call {other}"),
     };
     known.to_owned()

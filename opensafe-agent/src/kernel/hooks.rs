@@ -131,7 +131,7 @@ hooks! {
     socket_sendmsg Lsm "socket_sendmsg" Connect "unconnected sends and TCP fast open are unchecked";
     unix_stream_connect Lsm "unix_stream_connect" Connect "Unix stream sockets are unchecked";
     unix_may_send Lsm "unix_may_send" Connect "Unix datagram sockets are unchecked";
-    inode_free_security Lsm "inode_free_security" Speed "directory states are not cached";
+    inode_free_security Lsm "inode_free_security" Speed "directory states are not cached, and terminals of others may pass for the sandbox's own";
     sched_process_fork RawTracepoint "sched_process_fork" Membership "a process cloned into the cgroup is not marked";
     sched_process_exec RawTracepoint "sched_process_exec" Record "programs that run are not on record";
     sched_process_exit RawTracepoint "sched_process_exit" Record "exits are not on record";

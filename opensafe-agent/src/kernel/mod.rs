@@ -16,6 +16,7 @@ pub mod knock;
 mod messages;
 mod programs;
 mod reader;
+mod terminal;
 
 use std::{
     fs::File,
@@ -39,6 +40,7 @@ pub use abilities::{LSM_LIST, listed};
 pub use btf::{BtfError, VMLINUX};
 pub use hooks::{Attach, HOOKS, Hook, Purpose};
 pub use reader::Events;
+pub use terminal::Terminal;
 
 use held::Held;
 use install::Regions;
@@ -48,7 +50,6 @@ use programs::States;
 use crate::{
     event::{Generation, Pid},
     tables::Tables,
-    view::Dev,
 };
 
 /// The kernel programs, built by `cargo xtask build`.
@@ -131,8 +132,8 @@ pub struct Kernel {
     rename_lock_known: bool,
     /// When it was loaded, in seconds since 1970.
     started_s: u32,
-    /// The pseudoterminal on which we were started: its devpts' device, and its inode's number there.
-    terminal: (u32, u32),
+    /// The terminal that we were started on.
+    terminal: Option<Terminal>,
     held: Option<Held>,
 }
 
@@ -189,7 +190,7 @@ impl Kernel {
             regions,
             rename_lock_known: rename_lock != 0,
             started_s: now_s(),
-            terminal: terminal().unwrap_or_default(),
+            terminal: Terminal::own(),
             // Without it, whoever drops this value waits.
             held: Held::new().ok(),
         })
@@ -225,8 +226,8 @@ impl Kernel {
             started_s: self.started_s,
             network_namespace: namespace("net"),
             uts_namespace: namespace("uts"),
-            terminal_device: self.terminal.0,
-            terminal_inode: self.terminal.1,
+            terminal_device: self.terminal.map_or(0, |terminal| terminal.device.0),
+            terminal_inode: self.terminal.map_or(0, |terminal| terminal.inode),
         };
         let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
         let mut sandboxes: Array<_, [u8; size_of::<Sandbox>()]> =
@@ -401,27 +402,6 @@ fn rename_lock() -> u64 {
         .find(|line| line.ends_with(SYMBOL))
         .and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok())
         .unwrap_or(0)
-}
-
-/// The first of standard input, output and error that is a pseudoterminal.
-fn terminal() -> Option<(u32, u32)> {
-    use nix::sys::{
-        stat::{fstat, major, minor},
-        statfs::{FsType, fstatfs},
-    };
-    const DEVPTS: FsType = FsType(0x1cd1); // linux/magic.h
-    let place = |descriptor: &dyn AsFd| {
-        let descriptor = descriptor.as_fd();
-        let is_devpts = fstatfs(descriptor).ok()?.filesystem_type() == DEVPTS;
-        let found = fstat(descriptor).ok().filter(|_| is_devpts)?;
-        let half = |half: u64| u32::try_from(half).ok();
-        let device = Dev::new(half(major(found.st_dev))?, half(minor(found.st_dev))?);
-        Some((device.0, half(found.st_ino)?))
-    };
-    let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
-    place(&input)
-        .or_else(|| place(&output))
-        .or_else(|| place(&error))
 }
 
 /// Seconds since 1970; 0, before which nothing was changed, if the clock is before that.

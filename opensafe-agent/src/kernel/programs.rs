@@ -113,7 +113,7 @@ pub(super) fn attach(
                 .map(|_| None)
         }),
     };
-    match attached.map_err(|error| refused(&error))? {
+    match attached.map_err(|error| refused(hook, &error))? {
         Some((held, link)) => held
             .hold(link.into(), hook.program)
             .map_err(|error| with_cause(&error)),
@@ -122,10 +122,10 @@ pub(super) fn attach(
 }
 
 /// Why a program could not be attached.
-fn refused(error: &ProgramError) -> String {
+fn refused(hook: &Hook, error: &ProgramError) -> String {
     let is_full = |error: &SyscallError| error.io_error.raw_os_error() == Some(Errno::E2BIG as i32);
     match error {
-        ProgramError::SyscallError(error) if is_full(error) => {
+        ProgramError::SyscallError(error) if hook.attach == Attach::Lsm && is_full(error) => {
             // BPF_MAX_TRAMP_LINKS of include/linux/bpf.h, on x86-64
             "as many programs as Linux takes are there already, which is 38 with those of other tools, and every run \
              has its own\n  wait for another run to end"

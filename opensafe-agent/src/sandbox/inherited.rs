@@ -22,6 +22,7 @@ use opensafe_common::{
 use crate::{
     enrich::{Action, Enriched, Peer, Process, Ruling},
     event::{Errno, UnixNano},
+    kernel::Terminal,
     rules::{Decided, RuleSet, Severity},
 };
 
@@ -142,12 +143,17 @@ fn judged(descriptor: RawFd, rules: &RuleSet, enforced: bool) -> Option<Action> 
     })
 }
 
-/// What using an open file may mean beyond the file; the kernel programs ask the same of one that is opened.
+/// What using an open file may mean beyond the file; the kernel programs ask the same of one that is opened, and of what
+/// /proc has of processes.
 fn beyond_the_file(descriptor: RawFd, writes: bool) -> Option<(Operation, &'static str)> {
     use std::os::unix::fs::FileTypeExt as _;
     let path = format!("/proc/self/fd/{descriptor}");
     if fs::metadata(&path).ok()?.file_type().is_block_device() {
         return Some((Operation::Device, "open"));
+    }
+    if let Some(terminal) = Terminal::of(descriptor) {
+        let own = Terminal::own() == Some(terminal);
+        return (!own).then_some((Operation::Terminal, "open"));
     }
     let kind = nix::sys::statfs::statfs(path.as_str())
         .ok()?
@@ -315,6 +321,17 @@ mod tests {
         let (end, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let inherited = nix::unistd::dup(&end).unwrap();
         assert!(judged(inherited.as_raw_fd(), &rules(), true).is_none());
+    }
+
+    #[test]
+    fn an_inherited_terminal_of_others_is_judged_as_one_that_is_opened() {
+        let pair = nix::pty::openpty(None, None).unwrap();
+        let inherited = nix::unistd::dup(&pair.slave).unwrap();
+        let action = judged(inherited.as_raw_fd(), &rules(), true);
+        let Some(Action::Operation { operation, .. }) = action else {
+            panic!("{action:?}");
+        };
+        assert_eq!(operation, Operation::Terminal);
     }
 
     #[test]

@@ -3,16 +3,13 @@
 //! Rights over what a sandbox has made for itself (user and network namespaces, a host name of its own) are its own.
 
 use aya_ebpf::programs::LsmContext;
-use opensafe_common::{
-    operation::{How, Operation},
-    tables::Sandbox,
-};
+use opensafe_common::operation::{How, Operation};
 
-use super::guard::{plain, shares_mounts};
+use super::own::{is_shared_network, network, shares_host_name, shares_mounts, shares_network};
 use crate::{
     actor::Actor,
-    kernel::{NetworkNamespace, NsProxy, Sock, SystemCall, Task, UserNamespace, argument},
-    maps::SANDBOXES,
+    gate::plain_operation,
+    kernel::{NetworkNamespace, Sock, SystemCall, UserNamespace, argument},
 };
 
 /// `capable(credentials, user_namespace, capability, options)`
@@ -30,10 +27,14 @@ pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
     const CAP_SYS_TTY_CONFIG: u32 = 26;
     const CAP_AUDIT_CONTROL: u32 = 30;
     const CAP_MAC_ADMIN: u32 = 33;
+    if argument(ctx, 3) as u32 & NO_AUDIT != 0 {
+        return 0;
+    }
+    let asked = UserNamespace(argument(ctx, 1));
     let capability = argument(ctx, 2) as u32;
     let what = match capability {
         CAP_SYS_ADMIN => return by_system_call(actor),
-        CAP_NET_ADMIN => Operation::Network,
+        CAP_NET_ADMIN => return of_network(actor, asked, capability),
         CAP_SYS_MODULE => Operation::Module,
         CAP_SYS_TTY_CONFIG => Operation::Terminal,
         CAP_SYS_PACCT | CAP_SYS_BOOT | CAP_SYS_TIME | CAP_AUDIT_CONTROL | CAP_MAC_ADMIN => {
@@ -41,18 +42,36 @@ pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
         }
         _ => return 0,
     };
-    if argument(ctx, 3) as u32 & NO_AUDIT != 0 {
+    if is_inner(asked) {
         return 0;
     }
-    let own = if capability == CAP_NET_ADMIN {
-        !shares_network(actor)
-    } else {
-        UserNamespace(argument(ctx, 1)).level() != Some(0)
-    };
-    if own {
+    plain_operation(actor, what, How::Capability, capability)
+}
+
+/// A right over a network: the one that the task is in, or one of a user namespace that it has made.
+#[inline(always)]
+fn of_network(actor: &Actor, asked: UserNamespace, capability: u32) -> i32 {
+    if !shares_network(actor) || is_inner(asked) && is_owner_of_network(asked.0) == 0 {
         return 0;
     }
-    plain(actor, what, How::Capability, capability)
+    plain_operation(actor, Operation::Network, How::Capability, capability)
+}
+
+/// Whether it is not the first user namespace, whose rights are about the host.
+#[inline(always)]
+fn is_inner(namespace: UserNamespace) -> bool {
+    namespace.level().is_some_and(|level| level != 0)
+}
+
+/// 1 unless the running task's network is of another user namespace. A function that the verifier checks once; see
+/// [`crate::path`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn is_owner_of_network(namespace: u64) -> u64 {
+    match network().and_then(NetworkNamespace::owner) {
+        Some(owner) => u64::from(owner.0 == namespace),
+        None => 1,
+    }
 }
 
 /// `netlink_send(sock, message)`: rights are asked about in the namespace that the task is in, messages are about the one
@@ -65,13 +84,14 @@ pub fn netlink(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// Refuses a socket of the network outside to who is in a network of the sandbox's own.
 #[inline(always)]
 pub fn from_own_network(actor: &Actor, sock: Sock) -> i32 {
-    if shares_network(actor) || !is_shared(actor, sock.network()) {
+    if shares_network(actor) || !is_shared_network(actor, sock.network()) {
         return 0;
     }
-    plain(actor, Operation::Network, How::NetworkSocket, 0)
+    plain_operation(actor, Operation::Network, How::NetworkSocket, 0)
 }
 
-/// `CAP_SYS_ADMIN` is asked for by nearly everything; these calls pass no other hook.
+/// `CAP_SYS_ADMIN` is asked for by nearly everything; these calls pass no other hook. What the call is, is known wherever
+/// the kernel's types have the registers (`struct pt_regs`, x86-64).
 #[inline(always)]
 fn by_system_call(actor: &Actor) -> i32 {
     // arch/x86/entry/syscalls/syscall_64.tbl
@@ -83,6 +103,8 @@ fn by_system_call(actor: &Actor) -> i32 {
     const QUOTACTL: u32 = 179;
     const MOUNT_SETATTR: u32 = 442;
     const QUOTACTL_FD: u32 = 443;
+    const PROCESS_MADVISE: u32 = 440; // of oneself
+    const OPEN_TREE_ATTR: u32 = 467; // Linux 6.15: mount_setattr(2) once more
     let Some(call) = SystemCall::current() else {
         return 0;
     };
@@ -95,54 +117,19 @@ fn by_system_call(actor: &Actor) -> i32 {
         (true, 74) => SETHOSTNAME,
         (true, 121) => SETDOMAINNAME,
         (true, 131) => QUOTACTL,
-        (true, 442) => MOUNT_SETATTR,
-        (true, 443) => QUOTACTL_FD,
+        (true, same @ (440 | 442 | 443 | 467)) => same as u32,
         (true, _) => return 0,
     };
     let (what, own) = match number {
-        MOUNT_SETATTR => (Operation::Mount, !shares_mounts(actor)),
+        MOUNT_SETATTR | OPEN_TREE_ATTR => (Operation::Mount, !shares_mounts(actor)),
         SETHOSTNAME | SETDOMAINNAME => (Operation::Kernel, !shares_host_name(actor)),
-        MADVISE | SWAPON | SWAPOFF | QUOTACTL | QUOTACTL_FD => (Operation::Kernel, false),
+        MADVISE | PROCESS_MADVISE | SWAPON | SWAPOFF | QUOTACTL | QUOTACTL_FD => {
+            (Operation::Kernel, false)
+        }
         _ => return 0,
     };
     if own {
         return 0;
     }
-    plain(actor, what, How::SystemCall, number)
-}
-
-/// Whether the running task is in the network namespace that its sandbox was started in.
-#[inline(always)]
-fn shares_network(actor: &Actor) -> bool {
-    let network = Task::current().namespaces().and_then(NsProxy::network);
-    is_shared(actor, network)
-}
-
-#[inline(always)]
-fn is_shared(actor: &Actor, network: Option<NetworkNamespace>) -> bool {
-    let Some(Sandbox {
-        network_namespace, ..
-    }) = SANDBOXES.get(actor.sandbox)
-    else {
-        return true;
-    };
-    is_number(
-        network.and_then(NetworkNamespace::number),
-        *network_namespace,
-    )
-}
-
-#[inline(always)]
-fn shares_host_name(actor: &Actor) -> bool {
-    let Some(Sandbox { uts_namespace, .. }) = SANDBOXES.get(actor.sandbox) else {
-        return true;
-    };
-    let name = Task::current().namespaces().and_then(NsProxy::host_name);
-    is_number(name.and_then(|name| name.number()), *uts_namespace)
-}
-
-/// Whether a namespace is the one with that number, as far as is known.
-#[inline(always)]
-pub fn is_number(namespace: Option<u32>, number: u32) -> bool {
-    number == 0 || namespace.is_none_or(|namespace| namespace == number)
+    plain_operation(actor, what, How::SystemCall, number)
 }

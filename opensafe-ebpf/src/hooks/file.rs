@@ -11,8 +11,8 @@ use crate::{
     gate::{By, PathRequest, change, known_path, path, withdraw},
     hooks::{capability, guard, net},
     kernel::{
-        Dentry, File, Inode, Path, S_IFBLK, S_IFCHR, S_IFMT, S_IFSOCK, Socket, acts_for_the_kernel,
-        argument,
+        DEVPTS, Dentry, File, Inode, Path, S_IFBLK, S_IFCHR, S_IFMT, S_IFSOCK, Sock, Socket,
+        acts_for_the_kernel, argument,
     },
     known::{self, Known, KnownTask, thread},
     maps::{TENTATIVE, constant},
@@ -69,8 +69,7 @@ pub fn open(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// `ptm_open_peer` in drivers/tty/pty.c), the kernel's own for opening programs among them. No programs are run there.
 #[inline(always)]
 fn takes_any_flag(dentry: Known) -> bool {
-    // include/uapi/linux/magic.h; ipc/mqueue.c
-    const DEVPTS: u64 = 0x1cd1;
+    // ipc/mqueue.c
     const MQUEUE: u64 = 0x1980_0202;
     let magic: u64 = dentry
         .follow(constant!(OFFSETS.dentry_sb))
@@ -199,18 +198,15 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
     )
 }
 
-/// Commands about the network, by one of its sockets (include/uapi/linux/sockios.h).
+/// Commands about the network, by one of its sockets (include/uapi/linux/sockios.h, wireless.h).
 #[inline(always)]
 fn socket_ioctl(actor: &Actor, file: File, command: u32) -> i32 {
-    if command >> 8 != 0x89 {
+    if !matches!(command >> 8, 0x89 | 0x8b) {
         return 0;
     }
     // A socket's file has the `struct socket`.
-    let socket = file.private().map(Socket);
-    match socket.and_then(Socket::sock) {
-        Some(sock) => capability::from_own_network(actor, sock),
-        None => 0,
-    }
+    let sock = file.private().map(Socket).and_then(Socket::sock);
+    capability::from_own_network(actor, sock.unwrap_or(Sock(0)))
 }
 
 /// Commands to file systems that change what no other hook sees.

@@ -1,18 +1,16 @@
 //! What a sandbox may do beyond files and peers: to processes outside, to mounts, to the kernel.
 
 use aya_ebpf::programs::LsmContext;
-use opensafe_common::{
-    operation::{How, Operation},
-    tables::Sandbox,
-};
+use opensafe_common::operation::{How, Operation};
 
-use super::capability::is_number;
+use super::own::shares_mounts;
 use crate::{
     actor::{Actor, is_in},
-    gate::{PathRequest, change, operation},
+    decide::{self, By},
+    gate::{PathRequest, change, operation, plain_operation as plain},
     kernel::{
-        Dentry, File, FileSystemContext, FileSystemType, Inode, Mount, Path, S_IFBLK, S_IFCHR,
-        S_IFMT, Superblock, Task, Terminal, argument, read,
+        DEVPTS, Dentry, File, FileSystemContext, FileSystemType, Inode, Mount, Path, S_IFBLK,
+        S_IFCHR, S_IFMT, Superblock, Task, Terminal, argument, read,
     },
     known::{Known, process},
     maps::{OWN_TERMINALS, SANDBOXES, constant},
@@ -31,7 +29,7 @@ pub fn mount(actor: &Actor, ctx: &LsmContext) -> i32 {
     let place = Path(argument(ctx, 1));
     let flags = argument(ctx, 3);
     if flags & BEFORE == 0 && is_overlay(argument(ctx, 2)) {
-        let errno = overlay(actor, Dentry(0));
+        let errno = named_overlay(actor);
         if errno != 0 {
             return errno;
         }
@@ -93,18 +91,27 @@ pub fn new_superblock(actor: &Actor, ctx: &LsmContext) -> i32 {
 pub fn mount_parameter(actor: &Actor, ctx: &LsmContext) -> i32 {
     let kind = FileSystemContext(argument(ctx, 0)).kind();
     match kind.and_then(FileSystemType::name) {
-        Some(name) if is_overlay(name) => overlay(actor, Dentry(0)),
+        Some(name) if is_overlay(name) => named_overlay(actor),
         _ => 0,
     }
 }
 
 /// An overlay would have the kernel open what lies below it in the mounter's name ([`super::file::open`] lets that pass),
 /// so a sandbox may not make one where anything is denied to it: it has no name in the view, and gets the verdict for
-/// that. Asked first when it is only named: when its superblock is complete, the kernel has made its work directory
-/// already, and emptied it.
+/// that.
 #[inline(always)]
 fn overlay(actor: &Actor, root: Dentry) -> i32 {
     change(actor, root, Access::FILE)
+}
+
+/// An overlay that is only named yet. When its superblock is complete, the kernel has made its work directory already,
+/// and emptied it; so what will be refused is refused here. What goes ahead is on record when it is complete.
+#[inline(always)]
+fn named_overlay(actor: &Actor) -> i32 {
+    if !decide::at_path(actor, Dentry(0), Access::FILE, By::Policy).refuses(actor) {
+        return 0;
+    }
+    overlay(actor, Dentry(0))
 }
 
 /// Whether a file system's name, at this address, is that of overlays.
@@ -353,35 +360,50 @@ fn process_of_others(actor: &Actor, dentry: Dentry) -> i32 {
 /// A pseudoterminal whose master the sandbox has is its own.
 #[inline(always)]
 fn note_own_terminal(actor: &Actor, file: File) {
+    // Only of a master is it known what the file has for its own.
+    let device = file
+        .dentry()
+        .and_then(Dentry::inode)
+        .and_then(Inode::device);
+    if device != Some(PTMX) {
+        return;
+    }
     let slave = file.terminal().and_then(Terminal::slave);
     if let Some(slave) = slave
         && slave.superblock().and_then(Superblock::magic) == Some(DEVPTS)
         && let Some(inode) = slave.inode()
     {
         // Without the note it is another's, and stays closed.
-        let _ = OWN_TERMINALS.insert(&inode.0, &actor.sandbox, 0);
+        let note = own_terminal(actor, inode.number().unwrap_or(0));
+        let _ = OWN_TERMINALS.insert(&inode.0, &note, 0);
     }
 }
+
+/// A pseudoterminal's number in its devpts, and whose it is.
+#[inline(always)]
+fn own_terminal(actor: &Actor, number: u64) -> u64 {
+    number << 32 | u64::from(actor.sandbox)
+}
+
+/// Every master's device number (Documentation/admin-guide/devices.txt).
+const PTMX: u32 = 5 << 20 | 2;
 
 /// Opening a terminal: what is typed there is read, what is shown there is written. Refused unless the sandbox was started
 /// on it, or has made it.
 #[inline(always)]
 fn terminal_of_others(actor: &Actor, dentry: Dentry) -> i32 {
-    const PTMX: u32 = 5 << 20 | 2; // Documentation/admin-guide/devices.txt
-    let Some(inode) = dentry.inode() else {
-        return 0; // it is not there
-    };
+    let inode = dentry.inode().unwrap_or(Inode(0));
     if inode.device() == Some(PTMX) {
-        return 0;
-    }
-    // SAFETY: the value, one aligned u32, is copied out.
-    if unsafe { OWN_TERMINALS.get(&inode.0) }.copied() == Some(actor.sandbox) {
         return 0;
     }
     let place = (
         dentry.superblock().and_then(Superblock::dev).unwrap_or(0),
         inode.number().unwrap_or(0),
     );
+    // SAFETY: the value, one aligned u64, is copied out.
+    if unsafe { OWN_TERMINALS.get(&inode.0) }.copied() == Some(own_terminal(actor, place.1)) {
+        return 0;
+    }
     if let Some(sandbox) = SANDBOXES.get(actor.sandbox)
         && sandbox.terminal_device != 0
         && place == (sandbox.terminal_device, u64::from(sandbox.terminal_inode))
@@ -451,9 +473,6 @@ const CGROUP1: u64 = 0x0027_e0eb;
 /// `PROC_SUPER_MAGIC`
 const PROC: u64 = 0x9fa0;
 
-/// `DEVPTS_SUPER_MAGIC`
-const DEVPTS: u64 = 0x1cd1;
-
 /// Whether a superblock of that type holds cgroups.
 #[inline(always)]
 pub fn is_of_cgroups(magic: u64) -> bool {
@@ -477,22 +496,6 @@ fn at_mount(actor: &Actor, how: How, mount: Option<Mount>, dentry: Option<Dentry
     operation(actor, Operation::Mount, how, 0, 0, place.0)
 }
 
-/// Whether the running task is in the mount namespace that its sandbox was started in.
-#[inline(always)]
-pub fn shares_mounts(actor: &Actor) -> bool {
-    let Some(Sandbox {
-        mount_namespace, ..
-    }) = SANDBOXES.get(actor.sandbox)
-    else {
-        return true;
-    };
-    let own = Task::current()
-        .namespaces()
-        .and_then(|namespaces| namespaces.mounts())
-        .and_then(|namespace| namespace.number());
-    is_number(own, *mount_namespace)
-}
-
 /// Something done to the task that is the hook's first argument: refused if it is outside.
 #[inline(always)]
 fn to_task(actor: &Actor, what: Operation, how: How, number: u32, ctx: &LsmContext) -> i32 {
@@ -502,9 +505,4 @@ fn to_task(actor: &Actor, what: Operation, how: How, number: u32, ctx: &LsmConte
         return 0;
     }
     operation(actor, what, how, number, target.unwrap_or(0), 0)
-}
-
-#[inline(always)]
-pub fn plain(actor: &Actor, what: Operation, how: How, number: u32) -> i32 {
-    operation(actor, what, how, number, 0, 0)
 }

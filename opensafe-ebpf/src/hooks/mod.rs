@@ -8,4 +8,5 @@ pub mod guard;
 pub mod life;
 pub mod names;
 pub mod net;
+pub mod own;
 pub mod socket;

@@ -48,16 +48,17 @@ pub fn connect(actor: &Actor, ctx: &LsmContext) -> i32 {
 pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
     let (socket, message) = (Known::argument(ctx, 0), Known::argument(ctx, 1));
     let control_len: u64 = message.get(constant!(OFFSETS.msghdr_control_len));
-    if control_len != 0 {
+    let family = family_of(socket);
+    if control_len != 0 && matches!(family, AF_INET | AF_INET6) {
         // As a number: to newer verifiers what is loaded through a known pointer is memory.
         let control = argument(ctx, 1) + u64::from(constant!(OFFSETS.msghdr_control));
         let control = read::<u64>(control).unwrap_or(0);
         if has_a_route(control, control_len) != 0 {
-            return to_unknown(actor, AF_INET, ConnectBody::SEND);
+            return to_unknown(actor, family, ConnectBody::SEND);
         }
     }
     match message.get::<u64>(constant!(OFFSETS.msghdr_name)) {
-        0 => to_peer_of(actor, socket),
+        0 => to_peer_of(actor, family),
         name => {
             let address = Named {
                 at: name,
@@ -87,14 +88,18 @@ pub fn unix_send(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// A send that names no peer. Where sockets are connected, it goes to whom was decided then; where
 /// they are bound to something and written to (packet, CAN, XDP), the send is all there is to decide.
 #[inline(always)]
-fn to_peer_of(actor: &Actor, socket: Known) -> i32 {
-    let family = match socket.follow_or_null(constant!(OFFSETS.socket_sk)) {
-        Some(sock) => sock.get(constant!(OFFSETS.sock_family)),
-        None => AF_UNSPEC,
-    };
+fn to_peer_of(actor: &Actor, family: u16) -> i32 {
     match family {
         AF_UNIX | AF_INET | AF_INET6 | AF_NETLINK => 0,
         family => to_unknown(actor, family, ConnectBody::SEND),
+    }
+}
+
+#[inline(always)]
+fn family_of(socket: Known) -> u16 {
+    match socket.follow_or_null(constant!(OFFSETS.socket_sk)) {
+        Some(sock) => sock.get(constant!(OFFSETS.sock_family)),
+        None => AF_UNSPEC,
     }
 }
 
@@ -436,11 +441,12 @@ pub fn option(actor: &Actor, ctx: &LsmContext) -> i32 {
     match (ctx.arg::<u32>(1), ctx.arg::<u32>(2)) {
         (0, 4) => to_unknown(actor, AF_INET, ConnectBody::CONNECT),
         (41, 6 | 57) => to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
-        // Packet filters and balancers (IPT_BASE_CTL, ARPT_BASE_CTL, IP_VS_BASE_CTL; IP6T_BASE_CTL), of the socket's network.
-        (0, 64..) | (41, 64 | 65) => match Socket(argument(ctx, 0)).sock() {
-            Some(sock) => capability::from_own_network(actor, sock),
-            None => 0,
-        },
+        // Packet filters, balancers and multicast routes of the socket's network (IPT_BASE_CTL, ARPT_BASE_CTL, EBT_BASE_CTL,
+        // MRT_BASE, IP_VS_BASE_CTL; IP6T_BASE_CTL, MRT6_BASE).
+        (0, 64..) | (41, 64 | 65 | 200..) => {
+            let sock = Socket(argument(ctx, 0)).sock();
+            capability::from_own_network(actor, sock.unwrap_or(Sock(0)))
+        }
         _ => 0,
     }
 }

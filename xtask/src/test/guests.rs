@@ -16,8 +16,8 @@ use crate::{
 pub(super) enum Plan {
     /// These, the longest first.
     Guests(Vec<Job>),
-    /// None.
-    Nothing(Tally),
+    /// None (any more).
+    Done(Tally),
 }
 
 /// A guest, and what reads its outcome.
@@ -90,7 +90,7 @@ pub(super) fn run(stages: Vec<(&'static str, Vec<Job>)>) -> Vec<(&'static str, T
 pub(super) fn scenarios(ground: &Ground<'_>) -> Result<Plan> {
     const PROGRAM: &str = "opensafe-scenarios";
     if ground.built.programs().all(|(name, _)| name != PROGRAM) {
-        return Ok(Plan::Nothing(Tally::skipped("there are no scenarios yet")));
+        return Ok(Plan::Done(Tally::skipped("there are no scenarios yet")));
     }
     let kernels: Vec<&str> = match &*ground.args.kernel {
         [] => vm::kernels().collect(),
@@ -130,7 +130,7 @@ pub(super) fn scenarios(ground: &Ground<'_>) -> Result<Plan> {
 pub(super) fn trajectories(ground: &Ground<'_>) -> Result<Plan> {
     let folder = repo::root().join(TRAJECTORIES);
     if !folder.is_dir() {
-        return Ok(Plan::Nothing(Tally::skipped(&format!(
+        return Ok(Plan::Done(Tally::skipped(&format!(
             "recorded sessions are not in the repository, and there are none in {TRAJECTORIES} beside it"
         ))));
     }

@@ -27,7 +27,7 @@ const INIT: &[u8] = include_bytes!("../../guest/init");
 const TOO_LONG: u8 = 124;
 /// The exit status of what wrote where nobody reads: 128 + SIGPIPE.
 const UNREAD: u8 = 141;
-/// How often a guest starts again after the panic which emulation brings about now and then.
+/// How often a guest is started at most, if it ends in the panic which emulation brings about now and then.
 const BOOTS: u32 = 4;
 
 /// Runs a guest to its end.
@@ -39,7 +39,10 @@ pub(super) fn run(guest: &Guest, kernel: &Kernel, root: &Path) -> Result<Outcome
     loop {
         let mut stdout = Vec::new();
         let end = run.boot(guest, kernel, &disks, kvm, &mut stdout)?;
-        let console = run.keep_console(&guest.name)?;
+        let console = run.keep_console(&match boots {
+            1 => guest.name.clone(),
+            again => format!("{}-{again}", guest.name),
+        })?;
         let status = match end {
             End::Exited(status) => status,
             End::TooLong => {
@@ -48,9 +51,10 @@ pub(super) fn run(guest: &Guest, kernel: &Kernel, root: &Path) -> Result<Outcome
                 TOO_LONG
             }
             End::Panicked if boots < BOOTS => {
-                let kernel = &guest.kernel;
                 say(format_args!(
-                    "{kernel}: a panic that emulation brings about (int3); booting again"
+                    "{}: a panic that emulation brings about (int3 in {}); booting again",
+                    guest.name,
+                    console.display()
                 ));
                 boots += 1;
                 continue;
@@ -466,8 +470,8 @@ pub(super) fn copy_unbuffered(from: &mut impl Read, to: &mut impl Write) -> Resu
 }
 
 /// Whether a kernel panicked over a breakpoint of its own. It puts one wherever it changes code that other processors may
-/// be running, and takes it away afterwards; with a thread for each processor, qemu may run into it
-/// too late: about one boot in twenty ends so.
+/// be running, and takes it away afterwards; with a thread for each processor, qemu may run into it too late: about one
+/// boot in twenty ends so.
 fn stale_breakpoint(console: &str) -> bool {
     console.contains("Kernel panic") && console.contains("int3: 0000")
 }

@@ -1,4 +1,4 @@
-//! What root may do by right alone; each is done in such a way that nothing changes by it.
+//! What root may do by right alone; each is done in such a way that nobody notices.
 
 use std::{
     ffi::{CString, OsString},
@@ -21,26 +21,26 @@ use super::{Verb, argument};
 /// Verbs for root.
 pub(super) const VERBS: &[(&str, Verb)] = &[
     ("set-clock-by-nothing", |_| adjust_clock()),
-    // Ctrl-Alt-Del as it was: a signal to init.
+    // Ctrl-Alt-Del sends a signal to init.
     ("set-restart", |_| set_restart()),
     ("stop-accounting", |_| Ok(nix::unistd::acct::disable()?)),
     ("set-host-name", |_| Ok(sethostname(gethostname()?)?)),
-    ("set-own-host-name", |_| {
-        unshare(CloneFlags::CLONE_NEWUTS)?;
-        Ok(sethostname("inside")?)
-    }),
     ("set-host-name-as-32-bit", |_| set_host_name_as_32_bit()),
     // The terminal of a session that has none.
     ("hang-up", |_| {
         setsid()?;
         hang_up()
     }),
-    ("set-mount-attributes", set_mount_attributes),
-    ("set-up-loopback", |_| set_up_loopback(&routes()?)),
-    ("set-up-own-loopback", |_| {
-        unshare(CloneFlags::CLONE_NEWNET)?;
-        set_up_loopback(&routes()?)
+    // As it is, where mounts are.
+    ("set-mount-attributes", |a| {
+        set_mount_attributes(a, libc::SYS_mount_setattr)
     }),
+    ("open-with-attributes", |a| {
+        // arch/x86/entry/syscalls/syscall_64.tbl, and as elsewhere since
+        const OPEN_TREE_ATTR: libc::c_long = 467;
+        set_mount_attributes(a, OPEN_TREE_ATTR)
+    }),
+    ("set-up-loopback", |_| set_up_loopback(&routes()?)),
     ("set-up-loopback-from-own-network", |_| {
         let outside = routes()?;
         unshare(CloneFlags::CLONE_NEWNET)?;
@@ -104,16 +104,16 @@ fn set_host_name_as_32_bit() -> io::Result<()> {
     Err(Errno::ENOSYS.into())
 }
 
-/// mount_setattr(2) of nothing.
-#[allow(unsafe_code, reason = "mount_setattr(2) has no wrapper")]
-fn set_mount_attributes(arguments: &[OsString]) -> io::Result<()> {
+/// mount_setattr(2) of nothing, or another call with its arguments.
+#[allow(unsafe_code, reason = "there are no wrappers")]
+fn set_mount_attributes(arguments: &[OsString], number: libc::c_long) -> io::Result<()> {
     let path = CString::new(argument(arguments, 0)?.as_bytes())?;
     // include/uapi/linux/mount.h, `struct mount_attr`
     let attributes: [u64; 4] = [0, 0, 0, 0];
     // SAFETY: a text with its NUL, and a structure of the size that is said.
     done(unsafe {
         libc::syscall(
-            libc::SYS_mount_setattr,
+            number,
             libc::AT_FDCWD,
             path.as_ptr(),
             0,

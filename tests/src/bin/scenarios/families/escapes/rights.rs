@@ -38,7 +38,7 @@ fn what_root_may_do_by_right_alone_is_not_done() -> Result<Outcome> {
     let ways = |ground: &Ground| {
         vec![
             none("adjtimex: the clock", "set-clock-by-nothing"),
-            none("reboot", "set-restart"),
+            none("reboot: what Ctrl-Alt-Del does", "set-restart"),
             none("acct: no more accounting", "stop-accounting")
                 .where_there_is("CONFIG_BSD_PROCESS_ACCT"),
             none("sethostname", "set-host-name"),
@@ -52,6 +52,11 @@ fn what_root_may_do_by_right_alone_is_not_done() -> Result<Outcome> {
                 "mount_setattr of a mount that others share",
                 attempt("set-mount-attributes", &[ground.text("mount")]),
             ),
+            way(
+                "open_tree_attr of one",
+                attempt("open-with-attributes", &[ground.text("mount")]),
+            )
+            .where_there_is("open_tree_attr(2), Linux 6.15"),
         ]
     };
     Escape::new(&ground, &|_| Policy::open(), &ways).check("rights.root")
@@ -75,33 +80,17 @@ fn the_network_outside_stays_as_it_is() -> Result<Outcome> {
     Escape::new(&Ground::new, &|_| Policy::open(), &ways).check("rights.network")
 }
 
-/// A terminal outside with somebody's name on it.
-struct Terminal {
-    ground: Ground,
-    pair: nix::pty::OpenptyResult,
-}
-
 fn no_terminal_of_others_is_opened() -> Result<Outcome> {
-    let ground = || {
-        Ok(Terminal {
-            ground: Ground::new()?,
-            pair: nix::pty::openpty(None, None)?,
-        })
-    };
-    let ways = |terminal: &Terminal| -> Vec<Try> {
-        let name = nix::unistd::ttyname(&terminal.pair.slave).unwrap_or_default();
-        let name = name.display().to_string();
-        let open = |how: &str| -> Attempt { attempt(how, &[&*name]) };
+    let ground = || Ok(nix::pty::openpty(None, None)?);
+    let ways = |pair: &nix::pty::OpenptyResult| -> Vec<Try> {
+        let name = nix::unistd::ttyname(&pair.slave).unwrap_or_default();
+        let open = |how: &str| -> Attempt { attempt(how, &[&name]) };
         vec![
             way("to read what is typed", open("open-terminal")),
             way("to write on its screen", open("append")),
         ]
     };
-    let policy = |terminal: &Terminal| {
-        let _ = &terminal.ground;
-        Policy::open()
-    };
-    Escape::new(&ground, &policy, &ways).check("rights.terminals")
+    Escape::new(&ground, &|_| Policy::open(), &ways).check("rights.terminals")
 }
 
 /// Namespaces and terminals of its own, and the terminal that the run was started on.

@@ -136,7 +136,7 @@ pub enum How {
     SystemCall = 28,
     /// Opening a terminal of others.
     OpenTerminal = 29,
-    /// A socket of the network outside, used from a network of the sandbox's own.
+    /// A socket of the network outside, used from a network of the sandbox's own, or the other way round.
     NetworkSocket = 30,
 }
 

@@ -57,6 +57,15 @@ kernel_types! {
     UtsNamespace {
         number: u32 = uts_namespace_inum,
     }
+    /// `struct cred`.
+    Credentials {
+        namespace: UserNamespace = cred_user_ns,
+    }
+    /// `struct sk_buff`.
+    Message {
+        data: u64 = sk_buff_data,
+        len: u32 = sk_buff_len,
+    }
     /// `struct user_namespace`.
     UserNamespace {
         level: u32 = user_namespace_level,

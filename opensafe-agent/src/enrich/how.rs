@@ -37,7 +37,7 @@ pub(super) fn words(how: How, number: u32) -> String {
         How::Capability => return named(number, &CAPABILITIES, "capability"),
         How::SystemCall => return system_call(number),
         How::OpenTerminal => "open",
-        How::NetworkSocket => "socket of another network",
+        How::NetworkSocket => "another network",
     };
     known.to_owned()
 }
@@ -80,6 +80,7 @@ fn system_call(number: u32) -> String {
         171 => "setdomainname",
         179 => "quotactl",
         442 => "mount_setattr",
+        308 => "setns",
         443 => "quotactl_fd",
         467 => "open_tree_attr",
         other => return format!("system call {other}"),

@@ -40,7 +40,7 @@ pub use abilities::{LSM_LIST, listed};
 pub use btf::{BtfError, VMLINUX};
 pub use hooks::{Attach, HOOKS, Hook, Purpose};
 pub use reader::Events;
-pub use terminal::Terminal;
+pub use terminal::{Terminal, is_master};
 
 use held::Held;
 use install::Regions;

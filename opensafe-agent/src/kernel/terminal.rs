@@ -1,4 +1,4 @@
-//! Which pseudoterminal a descriptor is, as the kernel programs tell them apart.
+//! Which terminal a descriptor is, as the kernel programs tell them apart.
 
 use std::{
     fs,
@@ -6,36 +6,47 @@ use std::{
         fd::RawFd,
         unix::fs::{FileTypeExt as _, MetadataExt as _},
     },
+    path::Path,
 };
 
-use nix::sys::{
-    stat::{major, makedev, minor},
-    statfs::{FsType, statfs},
-};
+use nix::sys::stat::{major, makedev, minor};
 
 use crate::view::Dev;
 
-/// A pseudoterminal, by where it is: its devpts, and its inode's number there.
+/// A terminal at which somebody may sit, by where it is: its file system, and its inode's number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminal {
-    /// Device of the devpts.
+    /// Device of the file system: a devpts, or that of `/dev`.
     pub device: Dev,
     /// Number of the inode.
     pub inode: u32,
 }
 
 impl Terminal {
-    /// That of one of our descriptors, if it is one; a master, which is its holder's own, is none.
+    /// That of one of our descriptors, if it is one.
     #[must_use]
     pub fn of(descriptor: RawFd) -> Option<Self> {
-        const DEVPTS: FsType = FsType(0x1cd1); // linux/magic.h
-        let path = format!("/proc/self/fd/{descriptor}");
-        let found = fs::metadata(&path).ok()?;
-        // 5:2 is every master's (Documentation/admin-guide/devices.txt).
-        if !found.file_type().is_char_device() || found.rdev() == makedev(5, 2) {
-            return None;
-        }
-        if statfs(path.as_str()).ok()?.filesystem_type() != DEVPTS {
+        Self::at(Path::new(&format!("/proc/self/fd/{descriptor}")))
+    }
+
+    /// The one that we were started on: the first of standard input, output and error that is one, else the controlling
+    /// one, if it is a pseudoterminal.
+    #[must_use]
+    pub fn own() -> Option<Self> {
+        (0..=2).find_map(Self::of).or_else(Self::controlling)
+    }
+
+    fn controlling() -> Option<Self> {
+        let number = procfs::process::Process::myself().ok()?.stat().ok()?;
+        let (major, minor) = number.tty_nr();
+        let index = (major - PTS.start()) * 256 + minor;
+        let number = (PTS.contains(&major)).then_some(index)?;
+        Self::at(Path::new(&format!("/dev/pts/{number}")))
+    }
+
+    fn at(path: &Path) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        if !found.file_type().is_char_device() || !is_somebodys(found.rdev()) {
             return None;
         }
         let half = |half: u64| u32::try_from(half).ok();
@@ -44,12 +55,23 @@ impl Terminal {
             inode: half(found.ino())?,
         })
     }
+}
 
-    /// The one that we were started on: the first of standard input, output and error that is one.
-    #[must_use]
-    pub fn own() -> Option<Self> {
-        (0..=2).find_map(Self::of)
-    }
+/// Whether a descriptor is the master of a pseudoterminal, by which one types into it.
+#[must_use]
+pub fn is_master(descriptor: RawFd) -> bool {
+    // Every master's (Documentation/admin-guide/devices.txt).
+    let master = makedev(5, 2);
+    fs::metadata(format!("/proc/self/fd/{descriptor}"))
+        .is_ok_and(|found| found.file_type().is_char_device() && found.rdev() == master)
+}
+
+/// Major numbers of pseudoterminals' slaves.
+const PTS: std::ops::RangeInclusive<i32> = 136..=143;
+
+/// As the kernel programs have it: a console, a serial line, the slave of a pseudoterminal.
+fn is_somebodys(device: u64) -> bool {
+    device == makedev(5, 1) || matches!(major(device), 4 | 136..=143 | 229)
 }
 
 #[cfg(test)]
@@ -69,11 +91,14 @@ mod tests {
         assert_eq!(first, Terminal::of(one.slave.as_raw_fd()));
         assert_ne!(first, Terminal::of(two.slave.as_raw_fd()));
         assert_eq!(Terminal::of(one.master.as_raw_fd()), None);
+        assert!(is_master(one.master.as_raw_fd()));
+        assert!(!is_master(one.slave.as_raw_fd()));
     }
 
     #[test]
     fn a_file_is_no_terminal() {
         let file = fs::File::open("/dev/null").unwrap();
         assert_eq!(Terminal::of(file.as_raw_fd()), None);
+        assert!(!is_master(file.as_raw_fd()));
     }
 }

@@ -22,7 +22,7 @@ use opensafe_common::{
 use crate::{
     enrich::{Action, Enriched, Peer, Process, Ruling},
     event::{Errno, UnixNano},
-    kernel::Terminal,
+    kernel::{Terminal, is_master},
     rules::{Decided, RuleSet, Severity},
 };
 
@@ -77,7 +77,7 @@ fn judged(descriptor: RawFd, rules: &RuleSet, enforced: bool) -> Option<Action> 
     let name = link.into_os_string().into_vec();
     let requested = format!("descriptor {descriptor}").into_bytes();
     if name.starts_with(b"/")
-        && let Some((operation, how)) = beyond_the_file(descriptor, flags & 3 != 0)
+        && let Some((operation, how)) = beyond_the_file(descriptor, &name, flags & 3 != 0)
         && let decided = rules.decide_operation(operation)
         && decided.verdict == Verdict::Deny
     {
@@ -143,17 +143,26 @@ fn judged(descriptor: RawFd, rules: &RuleSet, enforced: bool) -> Option<Action> 
     })
 }
 
-/// What using an open file may mean beyond the file; the kernel programs ask the same of one that is opened, and of what
-/// /proc has of processes.
-fn beyond_the_file(descriptor: RawFd, writes: bool) -> Option<(Operation, &'static str)> {
+/// What using an open file may mean beyond the file; the kernel programs ask the same of one that is opened.
+fn beyond_the_file(
+    descriptor: RawFd,
+    name: &[u8],
+    writes: bool,
+) -> Option<(Operation, &'static str)> {
     use std::os::unix::fs::FileTypeExt as _;
     let path = format!("/proc/self/fd/{descriptor}");
     if fs::metadata(&path).ok()?.file_type().is_block_device() {
         return Some((Operation::Device, "open"));
     }
+    if is_master(descriptor) {
+        return Some((Operation::Terminal, "open"));
+    }
     if let Some(terminal) = Terminal::of(descriptor) {
         let own = Terminal::own() == Some(terminal);
         return (!own).then_some((Operation::Terminal, "open"));
+    }
+    if is_private_of_a_process(descriptor, name, writes) {
+        return Some((Operation::Ptrace, "/proc file"));
     }
     let kind = nix::sys::statfs::statfs(path.as_str())
         .ok()?
@@ -163,6 +172,24 @@ fn beyond_the_file(descriptor: RawFd, writes: bool) -> Option<(Operation, &'stat
         nix::sys::statfs::CGROUP_SUPER_MAGIC,
     ];
     (writes && cgroups.contains(&kind)).then_some((Operation::Cgroup, "control file"))
+}
+
+/// Whether it is what /proc tells of a process only to who could trace it. Whoever it is about, it is none of the sandbox's:
+/// that has none yet.
+fn is_private_of_a_process(descriptor: RawFd, name: &[u8], writes: bool) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut parts = name.split(|byte| *byte == b'/').skip(1);
+    let of_a_process = parts.next() == Some(b"proc")
+        && parts
+            .next()
+            .is_some_and(|id| id.iter().all(u8::is_ascii_digit));
+    let last = parts.last().unwrap_or_default();
+    let told = fs::metadata(format!("/proc/self/fd/{descriptor}"))
+        .is_ok_and(|found| found.permissions().mode() & 0o044 != 0);
+    let mapped = [&b"maps"[..], b"smap", b"numa", b"map_"]
+        .iter()
+        .any(|start| last.starts_with(start));
+    of_a_process && (writes || !told || mapped)
 }
 
 /// A Unix socket that is connected, to whom the peer's name tells: of what was accepted, that of the socket which listened.
@@ -332,6 +359,29 @@ mod tests {
             panic!("{action:?}");
         };
         assert_eq!(operation, Operation::Terminal);
+        let inherited = nix::unistd::dup(&pair.master).unwrap();
+        let action = judged(inherited.as_raw_fd(), &rules(), true);
+        let Some(Action::Operation { operation, .. }) = action else {
+            panic!("{action:?}");
+        };
+        assert_eq!(operation, Operation::Terminal);
+    }
+
+    #[test]
+    fn what_proc_tells_of_a_process_is_judged_as_if_it_were_opened() {
+        for (name, private) in [("environ", true), ("maps", true), ("status", false)] {
+            let file = File::open(format!("/proc/self/{name}")).unwrap();
+            let inherited = nix::unistd::dup(&file).unwrap();
+            let action = judged(inherited.as_raw_fd(), &rules(), true);
+            let found = matches!(
+                action,
+                Some(Action::Operation {
+                    operation: Operation::Ptrace,
+                    ..
+                })
+            );
+            assert_eq!(found, private, "{name}: {action:?}");
+        }
     }
 
     #[test]

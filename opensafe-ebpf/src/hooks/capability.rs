@@ -9,7 +9,9 @@ use super::own::{is_shared_network, network, shares_host_name, shares_mounts, sh
 use crate::{
     actor::Actor,
     gate::plain_operation,
-    kernel::{NetworkNamespace, Sock, SystemCall, UserNamespace, argument},
+    kernel::{
+        Credentials, Message, NetworkNamespace, Sock, SystemCall, UserNamespace, argument, read,
+    },
 };
 
 /// `capable(credentials, user_namespace, capability, options)`
@@ -25,6 +27,7 @@ pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
     const CAP_SYS_BOOT: u32 = 22;
     const CAP_SYS_TIME: u32 = 25;
     const CAP_SYS_TTY_CONFIG: u32 = 26;
+    const CAP_AUDIT_WRITE: u32 = 29;
     const CAP_AUDIT_CONTROL: u32 = 30;
     const CAP_MAC_ADMIN: u32 = 33;
     if argument(ctx, 3) as u32 & NO_AUDIT != 0 {
@@ -33,13 +36,12 @@ pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
     let asked = UserNamespace(argument(ctx, 1));
     let capability = argument(ctx, 2) as u32;
     let what = match capability {
-        CAP_SYS_ADMIN => return by_system_call(actor),
+        CAP_SYS_ADMIN => return by_system_call(actor, Credentials(argument(ctx, 0))),
         CAP_NET_ADMIN => return of_network(actor, asked, capability),
         CAP_SYS_MODULE => Operation::Module,
         CAP_SYS_TTY_CONFIG => Operation::Terminal,
-        CAP_SYS_PACCT | CAP_SYS_BOOT | CAP_SYS_TIME | CAP_AUDIT_CONTROL | CAP_MAC_ADMIN => {
-            Operation::Kernel
-        }
+        CAP_SYS_PACCT | CAP_SYS_BOOT | CAP_SYS_TIME | CAP_AUDIT_WRITE | CAP_AUDIT_CONTROL
+        | CAP_MAC_ADMIN => Operation::Kernel,
         _ => return 0,
     };
     if is_inner(asked) {
@@ -75,10 +77,59 @@ extern "C" fn is_owner_of_network(namespace: u64) -> u64 {
 }
 
 /// `netlink_send(sock, message)`: rights are asked about in the namespace that the task is in, messages are about the one
-/// that the socket is of.
+/// that the socket is of, and about those that they name.
 #[inline(always)]
 pub fn netlink(actor: &Actor, ctx: &LsmContext) -> i32 {
-    from_own_network(actor, Sock(argument(ctx, 0)))
+    const NETLINK_ROUTE: u16 = 0; // include/uapi/linux/netlink.h
+    let sock = Sock(argument(ctx, 0));
+    if shares_network(actor) {
+        return 0; // `check` is asked
+    }
+    let inner = network()
+        .and_then(NetworkNamespace::owner)
+        .is_some_and(is_inner);
+    let reaches_out = !inner
+        && sock.protocol() == Some(NETLINK_ROUTE)
+        && names_other_networks(Message(argument(ctx, 1)));
+    if reaches_out || is_shared_network(actor, sock.network()) {
+        return plain_operation(actor, Operation::Network, How::NetworkSocket, 0);
+    }
+    0
+}
+
+/// Whether a message about routes may make, move or remove a device in another network: who is root outside may do so
+/// from any. All but the shortest ones about devices are taken for that.
+#[inline(always)]
+fn names_other_networks(message: Message) -> bool {
+    /// `struct nlmsghdr`, the first bytes of it.
+    #[derive(Clone, Copy)]
+    #[repr(C)]
+    struct Head {
+        len: u32,
+        kind: u16,
+        flags: u16,
+    }
+    // include/uapi/linux/rtnetlink.h: RTM_NEWLINK, RTM_DELLINK, RTM_SETLINK, RTM_NEWNSID, RTM_NEWLINKPROP
+    const ABOUT_DEVICES: [u16; 5] = [16, 17, 19, 88, 108];
+    // The header and `struct ifinfomsg`, without attributes: what sets a device up.
+    const SHORTEST: u32 = 32;
+    let (Some(data), Some(len)) = (message.data(), message.len()) else {
+        return true;
+    };
+    let Some(head) = read::<Head>(data) else {
+        return true;
+    };
+    let alone = head.len + 3 & !3 >= len;
+    !alone || head.len > SHORTEST && ABOUT_DEVICES.contains(&head.kind)
+}
+
+/// Routing packets for others, by a socket.
+#[inline(always)]
+pub fn routes_for_others(actor: &Actor, sock: Sock) -> i32 {
+    if !is_shared_network(actor, sock.network()) {
+        return 0;
+    }
+    plain_operation(actor, Operation::Network, How::NetworkSocket, 0)
 }
 
 /// Refuses a socket of the network outside to who is in a network of the sandbox's own.
@@ -93,7 +144,7 @@ pub fn from_own_network(actor: &Actor, sock: Sock) -> i32 {
 /// `CAP_SYS_ADMIN` is asked for by nearly everything; these calls pass no other hook. What the call is, is known wherever
 /// the kernel's types have the registers (`struct pt_regs`, x86-64).
 #[inline(always)]
-fn by_system_call(actor: &Actor) -> i32 {
+fn by_system_call(actor: &Actor, credentials: Credentials) -> i32 {
     // arch/x86/entry/syscalls/syscall_64.tbl
     const MADVISE: u32 = 28; // only for MADV_HWPOISON and MADV_SOFT_OFFLINE (mm/madvise.c)
     const SWAPON: u32 = 167;
@@ -101,6 +152,7 @@ fn by_system_call(actor: &Actor) -> i32 {
     const SETHOSTNAME: u32 = 170;
     const SETDOMAINNAME: u32 = 171;
     const QUOTACTL: u32 = 179;
+    const SETNS: u32 = 308;
     const MOUNT_SETATTR: u32 = 442;
     const QUOTACTL_FD: u32 = 443;
     const PROCESS_MADVISE: u32 = 440; // of oneself
@@ -117,10 +169,16 @@ fn by_system_call(actor: &Actor) -> i32 {
         (true, 74) => SETHOSTNAME,
         (true, 121) => SETDOMAINNAME,
         (true, 131) => QUOTACTL,
+        (true, 346) => SETNS,
         (true, same @ (440 | 442 | 443 | 467)) => same as u32,
         (true, _) => return 0,
     };
     let (what, own) = match number {
+        // Whose namespace it is, is not told. In a user namespace of its own, it can be no other's.
+        SETNS => (
+            Operation::Ptrace,
+            credentials.namespace().is_some_and(is_inner),
+        ),
         MOUNT_SETATTR | OPEN_TREE_ATTR => (Operation::Mount, !shares_mounts(actor)),
         SETHOSTNAME | SETDOMAINNAME => (Operation::Kernel, !shares_host_name(actor)),
         MADVISE | PROCESS_MADVISE | SWAPON | SWAPOFF | QUOTACTL | QUOTACTL_FD => {

@@ -98,7 +98,7 @@ pub fn receive(actor: &Actor, ctx: &LsmContext) -> i32 {
     }
     // It was opened, and cut if it was to be, by someone else.
     let access = access_of(flags & !O_TRUNC, mode & !FMODE_CREATED);
-    let errno = guard::receive(actor, dentry, access);
+    let errno = guard::receive(actor, file, dentry, access);
     if errno != 0 {
         return errno;
     }
@@ -180,7 +180,14 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
     };
     let kind = dentry.mode() & S_IFMT;
     if kind == S_IFCHR {
-        let errno = guard::terminal(actor, file, ctx.arg::<u32>(1), argument(ctx, 2));
+        let command = ctx.arg::<u32>(1);
+        let mut errno = guard::terminal(actor, file, command, argument(ctx, 2));
+        // include/uapi/linux/if_tun.h: it makes a device in the network in which the file was opened, of which there is a
+        // socket at the beginning (`struct tun_file` of drivers/net/tun.c).
+        const TUNSETIFF: u32 = 0x4004_54ca;
+        if errno == 0 && command == TUNSETIFF {
+            errno = capability::from_own_network(actor, Sock(file.private().unwrap_or(0)));
+        }
         if errno != 0 || is_terminal(dentry) {
             return errno;
         }
@@ -201,7 +208,13 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// Commands about the network, by one of its sockets (include/uapi/linux/sockios.h, wireless.h).
 #[inline(always)]
 fn socket_ioctl(actor: &Actor, file: File, command: u32) -> i32 {
-    if !matches!(command >> 8, 0x89 | 0x8b) {
+    // Whose signals it sends, and what a device is called, has and does: nothing is changed there.
+    const SMALL: core::ops::RangeInclusive<u32> = 0x8901..=0x8907;
+    let asks = matches!(
+        command,
+        0x8910 | 0x8912 | 0x8913 | 0x8915 | 0x8917 | 0x8919 | 0x891b | 0x891d | 0x8921 | 0x8927 | 0x8933
+    );
+    if asks || SMALL.contains(&command) || !matches!(command >> 8, 0x89 | 0x8b) {
         return 0;
     }
     // A socket's file has the `struct socket`.

@@ -274,7 +274,11 @@ pub fn terminal(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
     const TIOCSPTLCK: u32 = 0x4004_5431;
     match command {
         // ioctl_tty(2): with 1, also one that is another session's.
-        TIOCSCTTY if argument != 1 || file.terminal().and_then(Terminal::session) == Some(0) => 0,
+        TIOCSCTTY
+            if argument as u32 != 1 || file.terminal().and_then(Terminal::session) == Some(0) =>
+        {
+            0
+        }
         TIOCSPTLCK => {
             note_own_terminal(actor, file);
             0
@@ -302,7 +306,11 @@ pub fn open(actor: &Actor, known: Known, request: &PathRequest) -> i32 {
 
 /// As [`open`], of a file that is open already.
 #[inline(always)]
-pub fn receive(actor: &Actor, dentry: Dentry, access: Access) -> i32 {
+pub fn receive(actor: &Actor, file: File, dentry: Dentry, access: Access) -> i32 {
+    let errno = master_of_others(actor, dentry, file);
+    if errno != 0 {
+        return errno;
+    }
     let magic = dentry.superblock().and_then(Superblock::magic).unwrap_or(0);
     beyond_the_file(actor, dentry, access, dentry.mode(), magic)
 }
@@ -312,9 +320,11 @@ fn beyond_the_file(actor: &Actor, dentry: Dentry, access: Access, mode: u16, mag
     if mode & S_IFMT == S_IFBLK {
         return at_device(actor, How::OpenDevice, dentry);
     }
+    if mode & S_IFMT == S_IFCHR {
+        return terminal_of_others(actor, dentry);
+    }
     let writes = access.contains(Access::WRITE);
     match magic {
-        DEVPTS if mode & S_IFMT == S_IFCHR => terminal_of_others(actor, dentry),
         CGROUP1 | CGROUP2 if writes => cgroup_of_others(actor, dentry),
         PROC if writes || is_private(dentry, mode) => process_of_others(actor, dentry),
         _ => 0,
@@ -388,12 +398,42 @@ fn own_terminal(actor: &Actor, number: u64) -> u64 {
 /// Every master's device number (Documentation/admin-guide/devices.txt).
 const PTMX: u32 = 5 << 20 | 2;
 
+/// Whether a device is a terminal at which somebody may sit: a console, a serial line, the slave of a pseudoterminal.
+/// `/dev/tty` is whoever's asks.
+#[inline(always)]
+fn is_somebodys(device: Option<u32>) -> bool {
+    const CONSOLE: u32 = 5 << 20 | 1;
+    match device {
+        // TTY_MAJOR, UNIX98_PTY_SLAVE_MAJOR and what follows (include/uapi/linux/major.h), HVC_MAJOR (drivers/tty/hvc)
+        Some(device) => device == CONSOLE || matches!(device >> 20, 4 | 136..=143 | 229),
+        None => true,
+    }
+}
+
+/// Receiving a master: by it one types into the other end.
+#[inline(always)]
+fn master_of_others(actor: &Actor, dentry: Dentry, file: File) -> i32 {
+    if dentry.inode().and_then(Inode::device) != Some(PTMX) {
+        return 0;
+    }
+    let slave = file.terminal().and_then(Terminal::slave);
+    let slave = slave.unwrap_or(Dentry(0));
+    let inode = slave.inode().unwrap_or(Inode(0));
+    let number = inode.number().unwrap_or(0);
+    // SAFETY: the value, one aligned u64, is copied out.
+    if unsafe { OWN_TERMINALS.get(&inode.0) }.copied() == Some(own_terminal(actor, number)) {
+        return 0;
+    }
+    let how = How::OpenTerminal;
+    operation(actor, Operation::Terminal, how, number as u32, 0, slave.0)
+}
+
 /// Opening a terminal: what is typed there is read, what is shown there is written. Refused unless the sandbox was started
 /// on it, or has made it.
 #[inline(always)]
 fn terminal_of_others(actor: &Actor, dentry: Dentry) -> i32 {
     let inode = dentry.inode().unwrap_or(Inode(0));
-    if inode.device() == Some(PTMX) {
+    if !is_somebodys(inode.device()) {
         return 0;
     }
     let place = (

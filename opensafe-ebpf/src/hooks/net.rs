@@ -437,13 +437,19 @@ extern "C" fn has_a_route(control: u64, len: u64) -> u64 {
 /// decided. Who is on it is not told apart.
 #[inline(always)]
 pub fn option(actor: &Actor, ctx: &LsmContext) -> i32 {
-    // include/uapi/linux/in.h: SOL_IP, IP_OPTIONS; in6.h: SOL_IPV6, IPV6_2292PKTOPTIONS, IPV6_RTHDR.
+    // include/uapi/linux/in.h: SOL_IP, IP_OPTIONS; in6.h: SOL_IPV6, IPV6_2292PKTOPTIONS, IPV6_RTHDR, and
+    // IPV6_FLOWLABEL_MGR, which keeps options for all packets with a label.
     match (ctx.arg::<u32>(1), ctx.arg::<u32>(2)) {
         (0, 4) => to_unknown(actor, AF_INET, ConnectBody::CONNECT),
-        (41, 6 | 57) => to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
-        // Packet filters, balancers and multicast routes of the socket's network (IPT_BASE_CTL, ARPT_BASE_CTL, EBT_BASE_CTL,
-        // MRT_BASE, IP_VS_BASE_CTL; IP6T_BASE_CTL, MRT6_BASE).
-        (0, 64..) | (41, 64 | 65 | 200..) => {
+        (41, 6 | 32 | 57) => to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
+        // Routing multicast packets: MRT_INIT and what follows, MRT6_INIT. To begin with it takes no right.
+        (0, 200..=211) | (41, 200..=211) => {
+            let sock = Socket(argument(ctx, 0)).sock();
+            capability::routes_for_others(actor, sock.unwrap_or(Sock(0)))
+        }
+        // Packet filters and balancers of the socket's network (IPT_BASE_CTL, ARPT_BASE_CTL, EBT_BASE_CTL, IP_VS_BASE_CTL;
+        // IP6T_BASE_CTL).
+        (0, 64..) | (41, 64 | 65) => {
             let sock = Socket(argument(ctx, 0)).sock();
             capability::from_own_network(actor, sock.unwrap_or(Sock(0)))
         }

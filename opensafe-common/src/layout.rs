@@ -96,6 +96,7 @@ offsets! {
     sb_dev = "super_block.s_dev",
     sb_magic = "super_block.s_magic",
     sb_root = "super_block.s_root",
+    sb_type = "super_block.s_type",
     fs_context_fs_type = "fs_context.fs_type",
     file_system_type_name = "file_system_type.name",
     bprm_file = "linux_binprm.file",

@@ -157,6 +157,8 @@ impl SuperblockKey {
     /// `id` is the device number of a tmpfs. Kept apart: such numbers are given out again, and what a
     /// tmpfs was called must not become the name of an overlay.
     pub const BY_TMPFS_DEVICE: u32 = 2;
+    /// A tmpfs that the sandbox has made and that has no other name; `id` is 0.
+    pub const BY_OWN_TMPFS: u32 = 3;
     /// `TMPFS_MAGIC` of linux/magic.h.
     pub const TMPFS_MAGIC: u64 = 0x0102_1994;
 }

@@ -11,7 +11,7 @@ use opensafe_common::{
 use crate::{
     bound::masked,
     kernel::Superblock,
-    maps::{ARENA, POLICIES, SCRATCH, SUPERBLOCKS},
+    maps::{ARENA, OWN_TMPFS, POLICIES, SCRATCH, SUPERBLOCKS},
     memo::{NAME_WORDS, Question},
     scratch::PATH_BYTES,
 };
@@ -225,11 +225,36 @@ pub fn start(policy: u32, superblock: Superblock) -> Option<Start> {
     if let Some(start) = unsafe { SUPERBLOCKS.get(&by_device) } {
         return Some(*start);
     }
-    let by_magic = SuperblockKey {
+    // Computed, not branched on: the verifier follows each way by itself.
+    const FURTHER: u32 = SuperblockKey::BY_OWN_TMPFS - SuperblockKey::BY_MAGIC;
+    let own = is_own_tmpfs(superblock.0);
+    let otherwise = SuperblockKey {
         policy,
-        by: SuperblockKey::BY_MAGIC,
-        id: magic,
+        by: SuperblockKey::BY_MAGIC + FURTHER * own as u32,
+        id: magic & own.wrapping_sub(1),
     };
     // SAFETY: as above.
-    unsafe { SUPERBLOCKS.get(&by_magic) }.copied()
+    unsafe { SUPERBLOCKS.get(&otherwise) }.copied()
+}
+
+/// 1 for a tmpfs that the sandbox has made, else 0. A function that the verifier checks once; see [`crate::path`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn is_own_tmpfs(superblock: u64) -> u64 {
+    // SAFETY: only whether it is there matters.
+    u64::from(unsafe { OWN_TMPFS.get(&superblock) }.is_some())
+}
+
+/// 1 for a tmpfs that the sandbox has made and that the policy's tables have no name for yet, else 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn is_own_and_unnamed(policy: u32, superblock: u64) -> u64 {
+    let by_device = SuperblockKey {
+        policy,
+        by: SuperblockKey::BY_TMPFS_DEVICE,
+        id: u64::from(Superblock(superblock).dev().unwrap_or(0)),
+    };
+    // SAFETY: only whether it is there matters.
+    let named = unsafe { SUPERBLOCKS.get(&by_device) }.is_some();
+    is_own_tmpfs(superblock) & u64::from(!named)
 }

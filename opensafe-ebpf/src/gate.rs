@@ -254,7 +254,9 @@ pub extern "C" fn path_report(
         Requested::SystemCall,
     );
     report.flags |= request.flags;
-    if decision.nameless && !path::knows(actor.policy_index, request.dentry) {
+    let denied = decision.verdict as u8 == Verdict::Deny as u8;
+    let (nameless, denied) = (u32::from(decision.nameless), u32::from(denied));
+    if path::wants_a_name(actor.policy_index, dentry, nameless, denied) != 0 {
         // The agent may find a name for it and compile that in.
         let unknown = Report {
             kind: Kind::UnknownSuperblock,

@@ -140,6 +140,7 @@ kernel_types! {
         dev: u32 = sb_dev,
         magic: u64 = sb_magic,
         root: Dentry = sb_root,
+        kind: FileSystemType = sb_type,
     }
     /// `struct fs_context`.
     FileSystemContext {

@@ -189,6 +189,13 @@ fn inode_free_security(ctx: LsmContext) -> i32 {
     0
 }
 
+/// A superblock goes, and that it was a sandbox's own.
+#[lsm(hook = "sb_free_security")]
+fn sb_free_security(ctx: LsmContext) -> i32 {
+    path::forget_superblock(&ctx);
+    0
+}
+
 /// A process was made (Linux ≥ 4.17, as the other raw tracepoints).
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn sched_process_fork(ctx: RawTracePointContext) -> i32 {

@@ -229,6 +229,10 @@ fn with(address: u64, number: u16) -> u64 {
 #[map]
 pub static OWN_TERMINALS: HashMap<u64, u64> = HashMap::with_max_entries(4096, 0);
 
+/// Address of a tmpfs's superblock → the sandbox that made it; the entry goes when the superblock does.
+#[map]
+pub static OWN_TMPFS: HashMap<u64, u32> = HashMap::with_max_entries(4096, 0);
+
 /// Threads with a denial of creation that may turn out void; see the `path_mknod` hook.
 #[map]
 pub static TENTATIVE: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1024, 0);

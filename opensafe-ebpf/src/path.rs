@@ -16,11 +16,14 @@ use opensafe_common::{
 };
 
 use crate::{
-    automaton::{ReadingName, ReadingPath, SHORT_NAME_BYTES, below_at, start, step, word_at},
+    automaton::{
+        ReadingName, ReadingPath, SHORT_NAME_BYTES, below_at, is_own_and_unnamed, start, step,
+        word_at,
+    },
     bound::{masked, zeroed},
     kernel::{Dentry, DentryHead, S_IFCHR, S_IFDIR, S_IFMT, rename_sequence},
     known::{Known, KnownTask, short_name},
-    maps::{DIRECTORIES, DirectoryState, OWN_TERMINALS, POLICIES, constant, count},
+    maps::{DIRECTORIES, DirectoryState, OWN_TERMINALS, OWN_TMPFS, POLICIES, constant, count},
     memo::{NAME_BYTES, Question},
     scratch::{Claim, PATH_END},
     walk::{Walked, walk},
@@ -82,6 +85,27 @@ pub fn knows(policy_index: u32, dentry: Dentry) -> bool {
         Some(superblock) => start(policy_index, superblock).is_some(),
         None => false,
     }
+}
+
+/// 1 where the agent may find a name for the superblock that `dentry` lies on and compile that in: one that the policy's
+/// tables do not know, or that counts as lying elsewhere till then, where that was a denial. Else 0. A function that the
+/// verifier checks once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn wants_a_name(policy_index: u32, dentry: u64, nameless: u32, denied: u32) -> u64 {
+    let Some(superblock) = Dentry(dentry).superblock() else {
+        return u64::from(nameless);
+    };
+    if nameless != 0 {
+        return u64::from(start(policy_index, superblock).is_none());
+    }
+    u64::from(denied) & is_own_and_unnamed(policy_index, superblock.0)
+}
+
+/// Forgets that a superblock was a sandbox's own: the argument of `sb_free_security`.
+#[inline(always)]
+pub fn forget_superblock(ctx: &LsmContext) {
+    let _ = OWN_TMPFS.remove(&ctx.arg::<u64>(0));
 }
 
 /// Forgets what was cached for the inode that is the argument of `inode_free_security`: its memory goes.

@@ -1,8 +1,10 @@
 //! From where a file is to the names it has in the sandbox's view.
 
+use opensafe_common::tables::SuperblockKey;
+
 use crate::{
     event::Place,
-    tables::pseudo_type,
+    tables::{OWN_TMPFS, pseudo_type},
     view::{Dev, Mount, View},
 };
 
@@ -39,6 +41,18 @@ pub(super) fn names(view: &View, place: &Place) -> Vec<Vec<u8>> {
         );
     }
     names
+}
+
+/// The name that a tmpfs of the sandbox's own counts as having until it is met: the kernel has found a place there.
+#[must_use]
+pub(super) fn name_of_own_tmpfs(place: &Place) -> Option<Vec<u8>> {
+    let path = if place.path == b"/" {
+        b""
+    } else {
+        place.path.as_slice()
+    };
+    let is_tmpfs = place.magic == SuperblockKey::TMPFS_MAGIC && !place.partial;
+    is_tmpfs.then(|| [OWN_TMPFS.as_bytes(), path].concat())
 }
 
 /// What to call a place that has no name in the view: as the links in `/proc/PID/fd` do for what never

@@ -10,7 +10,7 @@ use opensafe_common::verdict::{Access, Verdict};
 
 use super::{
     Peer, Ruling,
-    names::{label, names},
+    names::{label, name_of_own_tmpfs, names},
 };
 use crate::{
     event::{Decision, Generation, PeerAddress, Place},
@@ -112,7 +112,10 @@ impl Rulings {
         let Some(policy) = self.policy(decision.generation) else {
             return (place.path.clone(), unexplained(decision));
         };
-        let candidates = names(&policy.view, place);
+        let mut candidates = names(&policy.view, place);
+        if candidates.is_empty() && !decision.nameless {
+            candidates.extend(name_of_own_tmpfs(place));
+        }
         if decision.nameless || candidates.is_empty() {
             let path = candidates
                 .into_iter()

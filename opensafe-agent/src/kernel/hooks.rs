@@ -97,6 +97,7 @@ hooks! {
     mmap_file Lsm "mmap_file" Exec "files become code unchecked, by ld.so PROGRAM";
     file_mprotect Lsm "file_mprotect" Exec "mapped files become code unchecked";
     sb_kern_mount Lsm "sb_kern_mount" File "an overlay of the sandbox's own shows it any file";
+    sb_free_security Lsm "sb_free_security" File "a tmpfs of others may pass for the sandbox's own";
     fs_context_parse_param Lsm "fs_context_parse_param" File "a directory is emptied as the work directory of an overlay that is then refused";
     sb_mount Lsm "sb_mount" Operation "mounts that others share are changed unchecked";
     sb_remount Lsm "sb_remount" Operation "superblocks that others use are remounted unchecked";

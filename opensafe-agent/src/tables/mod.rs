@@ -24,7 +24,7 @@ use opensafe_common::verdict::{Verdict, Word};
 use crate::rules::{RuleId, RuleSet};
 use crate::view::View;
 
-pub use superblocks::{SuperblockId, pseudo_type};
+pub use superblocks::{OWN_TMPFS, SuperblockId, pseudo_type};
 
 /// What the kernel needs for one policy in one view, whichever policy slot and place in the arena it gets.
 ///

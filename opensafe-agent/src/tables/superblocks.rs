@@ -11,6 +11,8 @@ pub enum SuperblockId {
     ByDev(Dev),
     /// A tmpfs, by its device number.
     ByTmpfsDev(Dev),
+    /// A tmpfs that the sandbox has made and that has no other name.
+    OwnTmpfs,
     /// By its type's magic number: pseudo-filesystems, of which there may be many with one content.
     ByMagic(u64),
 }
@@ -77,6 +79,9 @@ const fn pseudo(fs_type: &'static str, magic: u64, point: &'static str) -> Pseud
     }
 }
 
+/// Where a tmpfs of the sandbox's own counts as lying until it has a name.
+pub const OWN_TMPFS: &str = "/tmp";
+
 /// File systems of objects that never have a path: a task's own pipes, sockets, namespaces and the like.
 const NAMELESS: &[(&str, u64)] = &[
     ("pipefs", 0x5049_5045),
@@ -123,6 +128,13 @@ pub(super) fn named(view: &View) -> BTreeMap<SuperblockId, Vec<Name>> {
                 }]
             });
     }
+    named.insert(
+        SuperblockId::OwnTmpfs,
+        vec![Name {
+            root: Vec::new(),
+            point: OWN_TMPFS.into(),
+        }],
+    );
     for names in named.values_mut() {
         names.sort_unstable();
         names.dedup();

@@ -212,7 +212,17 @@ fn socket_ioctl(actor: &Actor, file: File, command: u32) -> i32 {
     const SMALL: core::ops::RangeInclusive<u32> = 0x8901..=0x8907;
     let asks = matches!(
         command,
-        0x8910 | 0x8912 | 0x8913 | 0x8915 | 0x8917 | 0x8919 | 0x891b | 0x891d | 0x8921 | 0x8927 | 0x8933
+        0x8910
+            | 0x8912
+            | 0x8913
+            | 0x8915
+            | 0x8917
+            | 0x8919
+            | 0x891b
+            | 0x891d
+            | 0x8921
+            | 0x8927
+            | 0x8933
     );
     if asks || SMALL.contains(&command) || !matches!(command >> 8, 0x89 | 0x8b) {
         return 0;

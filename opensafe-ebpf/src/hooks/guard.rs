@@ -1,7 +1,10 @@
 //! What a sandbox may do beyond files and peers: to processes outside, to mounts, to the kernel.
 
 use aya_ebpf::programs::LsmContext;
-use opensafe_common::operation::{How, Operation};
+use opensafe_common::{
+    operation::{How, Operation},
+    tables::SuperblockKey,
+};
 
 use super::own::shares_mounts;
 use crate::{
@@ -13,7 +16,7 @@ use crate::{
         S_IFCHR, S_IFMT, Superblock, Task, Terminal, argument, read,
     },
     known::{Known, process},
-    maps::{OWN_TERMINALS, SANDBOXES, constant},
+    maps::{OWN_TERMINALS, OWN_TMPFS, SANDBOXES, constant},
     path,
 };
 use opensafe_common::verdict::Access;
@@ -79,10 +82,26 @@ pub fn new_superblock(actor: &Actor, ctx: &LsmContext) -> i32 {
     // linux/magic.h
     const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
     let superblock = Superblock(argument(ctx, 0));
-    if superblock.magic() != Some(OVERLAYFS_SUPER_MAGIC) {
-        return 0;
+    match superblock.magic() {
+        Some(OVERLAYFS_SUPER_MAGIC) => overlay(actor, superblock.root().unwrap_or(Dentry(0))),
+        Some(SuperblockKey::TMPFS_MAGIC) => {
+            note_own_tmpfs(actor, superblock);
+            0
+        }
+        _ => 0,
     }
-    overlay(actor, superblock.root().unwrap_or(Dentry(0)))
+}
+
+/// A tmpfs is new each time, and nothing is in it but what the sandbox puts there. It counts as lying where temporary files
+/// do (the tables' `OwnTmpfs`) until the agent has met it and found it a name. A devtmpfs, which shows the host's devices,
+/// is none.
+#[inline(always)]
+fn note_own_tmpfs(actor: &Actor, superblock: Superblock) {
+    let name = superblock.kind().and_then(FileSystemType::name);
+    if name.and_then(read::<[u8; 6]>) == Some(*b"tmpfs\0") {
+        // Without the note it is nameless.
+        let _ = OWN_TMPFS.insert(&superblock.0, &actor.sandbox, 0);
+    }
 }
 
 /// `fs_context_parse_param(context, parameter)`: a parameter of a file system that is to be mounted, before the file

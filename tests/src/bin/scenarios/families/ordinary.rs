@@ -49,6 +49,12 @@ const FILES: &[Work] = &[
          && python3 -c \"import os,pty; os.close(os.openpty()[0]); pty.spawn(['true'])\" && script -qec true /dev/null && (cat </dev/tty; true)",
     ),
     (
+        "bubblewrap, in which agents run their tools",
+        "bwrap --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --bind . . --unshare-pid --unshare-net --new-session --die-with-parent \
+         sh -c 'echo a >/tmp/a && mkdir /tmp/d && echo b >b && cat /tmp/a b && ls /dev/shm && git --version' \
+         && bwrap --bind / / --tmpfs /var/tmp true",
+    ),
+    (
         "g-10 any dynamic program",
         "ls -l / >/dev/null && git --version && ldd /bin/ls && stat . && find /usr/share/misc | wc -l",
     ),

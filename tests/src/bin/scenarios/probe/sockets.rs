@@ -54,6 +54,7 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
     // To the second address, by way of the first (RFC 791, loose source routing).
     ("udp-send-by-way-of", send_by_way_of),
     ("udp-send-with-a-way", send_with_a_way),
+    ("flow-label", |_| make_flow_label()),
     ("tcp-fastopen-sendmsg", |a| {
         let to = SockaddrStorage::from(address(a)?);
         let socket = open(family(address(a)?), libc::SOCK_STREAM, 0)?;
@@ -287,6 +288,35 @@ fn way_by(hop: SocketAddr) -> io::Result<[u8; 8]> {
 fn second(arguments: &[OsString]) -> io::Result<SocketAddr> {
     let text = argument(arguments, 1)?.to_string_lossy();
     text.parse().map_err(io::Error::other)
+}
+
+/// A label for packets to this host, with no options.
+fn make_flow_label() -> io::Result<()> {
+    /// `struct in6_flowlabel_req` of include/uapi/linux/in6.h
+    #[repr(C)]
+    struct Request {
+        to: [u8; 16],
+        label: [u8; 4],
+        action: u8,
+        share: u8,
+        flags: u16,
+        expires: u16,
+        linger: u16,
+        padding: u32,
+    }
+    const IPV6_FLOWLABEL_MGR: i32 = 32;
+    let socket = open(libc::AF_INET6, libc::SOCK_DGRAM, 0)?;
+    let request = Request {
+        to: std::net::Ipv6Addr::LOCALHOST.octets(),
+        label: [0, 0, 0x12, 0x34],
+        action: 0, // IPV6_FL_A_GET
+        share: 1,  // IPV6_FL_S_EXCL
+        flags: 1,  // IPV6_FL_F_CREATE
+        expires: 0,
+        linger: 0,
+        padding: 0,
+    };
+    set(&socket, libc::IPPROTO_IPV6, IPV6_FLOWLABEL_MGR, &request)
 }
 
 /// The same for one message (IP_RETOPTS).

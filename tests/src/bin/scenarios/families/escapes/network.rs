@@ -201,6 +201,10 @@ fn a_denied_peer_is_not_reached_by_another_spelling_or_message() -> Result<Outco
                 attempt("udp-send-by-way-of", &[&bad, &fine]),
             ),
             way(
+                "a flow label, which may keep a route",
+                attempt::<&str>("flow-label", &[]),
+            ),
+            way(
                 "loose source routing, sent along",
                 attempt("udp-send-with-a-way", &[&bad, &fine]),
             ),

@@ -1,5 +1,7 @@
 //! What asks for one of root's rights and passes no hook of its own; and terminals of others.
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::{
@@ -63,8 +65,41 @@ fn what_root_may_do_by_right_alone_is_not_done() -> Result<Outcome> {
 }
 
 fn the_network_outside_stays_as_it_is() -> Result<Outcome> {
+    const DEVICE: &str = "escape0";
+    const NETWORK: &str = "escape-network";
+    let ip = |arguments: &[&str]| {
+        let _ = Command::new("ip").args(arguments).status();
+    };
+    let ground = || {
+        let mut ground = Ground::new()?;
+        ip(&["netns", "add", NETWORK]);
+        ground.undo(move || {
+            ip(&["netns", "delete", NETWORK]);
+            ip(&["link", "delete", DEVICE]);
+        });
+        Ok(ground)
+    };
     let ways = |_: &Ground| {
         vec![
+            way(
+                "a device, made from a network of its own",
+                attempt(
+                    "command",
+                    &[
+                        "unshare", "--net", "ip", "link", "add", DEVICE, "netns", "1", "type",
+                        "dummy",
+                    ],
+                ),
+            )
+            .or_ends("status 2")
+            .or_ends("status 255")
+            .where_there_is("the module dummy"),
+            way(
+                "another's network, entered",
+                attempt("command", &["ip", "-n", NETWORK, "link", "set", "lo", "up"]),
+            )
+            .or_ends("status 1")
+            .or_ends("status 255"),
             none("a message to the kernel", "set-up-loopback"),
             none(
                 "a message by a socket that was kept, from a network of its own",
@@ -77,7 +112,7 @@ fn the_network_outside_stays_as_it_is() -> Result<Outcome> {
             ),
         ]
     };
-    Escape::new(&Ground::new, &|_| Policy::open(), &ways).check("rights.network")
+    Escape::new(&ground, &|_| Policy::open(), &ways).check("rights.network")
 }
 
 fn no_terminal_of_others_is_opened() -> Result<Outcome> {
@@ -88,6 +123,7 @@ fn no_terminal_of_others_is_opened() -> Result<Outcome> {
         vec![
             way("to read what is typed", open("open-terminal")),
             way("to write on its screen", open("append")),
+            way("the console", attempt("open-terminal", &["/dev/console"])),
         ]
     };
     Escape::new(&ground, &|_| Policy::open(), &ways).check("rights.terminals")

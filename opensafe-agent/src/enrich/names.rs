@@ -143,6 +143,16 @@ mod tests {
     }
 
     #[test]
+    fn a_tmpfs_of_the_sandboxs_own_is_named_by_where_it_counts_as_lying() {
+        let tmpfs = Place {
+            magic: SuperblockKey::TMPFS_MAGIC,
+            ..place(9, "/x")
+        };
+        assert_eq!(name_of_own_tmpfs(&tmpfs), Some(b"/tmp/x".to_vec()));
+        assert_eq!(name_of_own_tmpfs(&place(9, "/x")), None);
+    }
+
+    #[test]
     fn what_never_has_a_path_is_called_as_in_proc() {
         let pipe = Place {
             magic: 0x5049_5045,

@@ -242,6 +242,16 @@ fn a_pseudo_file_system_is_named_by_type_mounted_or_not() {
 }
 
 #[test]
+fn a_tmpfs_of_the_sandboxs_own_lies_where_temporary_files_do() {
+    let policy = deny_all(&["/tmp/secret", "/etc/secret", "/**/.env"]);
+    let tables = tables(&policy, &view(vec![mount(1, "ext4", "/", "/")]));
+    let own = SuperblockId::OwnTmpfs;
+    assert_eq!(read(&tables, own, "/secret"), Verdict::Deny);
+    assert_eq!(read(&tables, own, "/etc/secret"), Verdict::Allow);
+    assert_eq!(read(&tables, own, "/newroot/.env"), Verdict::Deny);
+}
+
+#[test]
 fn own_pipes_and_memory_files_may_be_used_but_not_run_unasked() {
     let policy = rules(Defaults::default(), vec![(Verdict::Deny, exec(&["/x"]))]);
     let mut view = view(vec![mount(1, "ext4", "/", "/")]);

@@ -50,7 +50,7 @@ const FILES: &[Work] = &[
     ),
     (
         "bubblewrap, in which agents run their tools",
-        "bwrap --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --bind . . --unshare-pid --unshare-net --new-session --die-with-parent \
+        "bwrap --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --bind \"$PWD\" \"$PWD\" --unshare-pid --unshare-net --new-session --die-with-parent \
          sh -c 'echo a >/tmp/a && mkdir /tmp/d && echo b >b && cat /tmp/a b && ls /dev/shm && git --version' \
          && bwrap --bind / / --tmpfs /var/tmp true",
     ),

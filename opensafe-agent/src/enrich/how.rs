@@ -31,7 +31,7 @@ pub(super) fn words(how: How, number: u32) -> String {
         How::OpenDevice => "open",
         How::Remount => "remount",
         How::Clock => "clock",
-        How::ProcessFile => "write /proc file",
+        How::ProcessFile => "/proc file",
         How::Fanotify => "fanotify permission events",
         How::FileSystemIoctl => return file_system(number),
         How::Capability => return named(number, &CAPABILITIES, "capability"),

@@ -37,6 +37,7 @@ use crate::{
     run::Mode,
     sandbox::{
         error::RunError,
+        needs::Refused,
         run::{Request, run as run_sandbox},
         signals::Signals,
     },
@@ -72,12 +73,25 @@ pub enum TestError {
         what: &'static str,
         source: io::Error,
     },
+    #[error(
+        "{0}\n  it takes a host that enforces everything: `opensafe doctor` says what is missing here"
+    )]
+    NotEnforced(Box<Refused>),
     #[error(transparent)]
-    Run(#[from] RunError),
+    Run(RunError),
     #[error(transparent)]
     Record(#[from] ReadError),
     #[error("the sandbox ended after {made} of {of} attempts")]
     Ended { made: usize, of: usize },
+}
+
+impl From<RunError> for TestError {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::NotEnforced(refused) => Self::NotEnforced(refused),
+            other => Self::Run(other),
+        }
+    }
 }
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> TestError {

@@ -17,7 +17,7 @@ pub enum PolicyError {
     },
     /// No policy of this name.
     #[error(
-        "policy {name}: no such policy, and no such file here\n  looked in {}",
+        "policy {name}: no such policy, and no such file here\n  looked in {}; name a directory or a .rego file, or set OPENSAFE_POLICY_PATH",
         Paths(searched)
     )]
     NoSuchName {

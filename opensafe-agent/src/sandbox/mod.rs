@@ -10,7 +10,7 @@ pub mod command;
 pub mod error;
 mod inherited;
 mod life;
-mod needs;
+pub mod needs;
 mod record_place;
 pub mod run;
 pub mod signals;

@@ -95,7 +95,35 @@ pub(super) fn needs(rules: &RuleSet) -> Vec<Need> {
 }
 
 /// The error in words: what cannot be enforced and why, what the policy needs, what to do.
-pub(super) fn refused(Refused { enforcement, needs }: &Refused) -> String {
+pub(super) fn refused(refused: &Refused) -> String {
+    let rest: Vec<String> = refused
+        .enforcement
+        .operations()
+        .iter()
+        .filter(|(_, operation)| operation.level != Level::None)
+        .map(|(name, operation)| {
+            format!("{name} ({}, by {})", operation.level.as_str(), operation.by)
+        })
+        .collect();
+    let rest = if rest.is_empty() {
+        "nothing".to_owned()
+    } else {
+        rest.join(", ")
+    };
+    format!(
+        "{refused}\n  \
+         run `opensafe doctor` for what this host can do, or add --partial to enforce what it can: {rest}"
+    )
+}
+
+impl std::fmt::Display for Refused {
+    /// What cannot be enforced and why, and what the policy needs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&lacks(self))
+    }
+}
+
+fn lacks(Refused { enforcement, needs }: &Refused) -> String {
     let lacking: Vec<&str> = needs.iter().map(|need| need.operation).collect();
     let why = enforcement
         .missing()
@@ -114,23 +142,9 @@ pub(super) fn refused(Refused { enforcement, needs }: &Refused) -> String {
             format!("{} ({} {rules}{default})", need.operation, need.rules)
         })
         .collect();
-    let rest: Vec<String> = enforcement
-        .operations()
-        .iter()
-        .filter(|(_, operation)| operation.level != Level::None)
-        .map(|(name, operation)| {
-            format!("{name} ({}, by {})", operation.level.as_str(), operation.by)
-        })
-        .collect();
-    let rest = if rest.is_empty() {
-        "nothing".to_owned()
-    } else {
-        rest.join(", ")
-    };
     format!(
         "cannot enforce {} rules fully on this host{why}\n  \
-         the policy needs: {}\n  \
-         run `opensafe doctor` for what this host can do, or add --partial to enforce what it can: {rest}",
+         the policy needs: {}",
         lacking.join(", "),
         needs.join("; "),
     )

@@ -78,6 +78,8 @@ impl<O: Screen> Terminal<O> {
         );
         if run.mode == Mode::Observe {
             text.push_str("observing: what the policy forbids is recorded, not denied\n");
+            let words = ["partly observed", "not observed"];
+            text.push_str(&not_fully(&run.enforcement, words));
         } else {
             text.push_str(&enforced(&run.enforcement, &run.host.kernel));
         }
@@ -284,26 +286,13 @@ impl Denial {
 
 /// `enforced: connect (kernel 6.18.44, cgroup hooks)` and, on a second line, what is not.
 fn enforced(enforcement: &Enforcement, kernel: &str) -> String {
-    let named = |level: Level| {
-        enforcement
-            .operations()
-            .iter()
-            .filter(|(_, operation)| operation.level == level)
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
     let mut mechanisms: Vec<&str> = Vec::new();
     for (_, operation) in enforcement.operations() {
         if !operation.by.is_empty() && !mechanisms.contains(&operation.by.as_str()) {
             mechanisms.push(&operation.by);
         }
     }
-    let (full, partial, none) = (
-        named(Level::Full),
-        named(Level::Partial),
-        named(Level::None),
-    );
+    let full = of_level(enforcement, Level::Full);
     let mut text = if full.is_empty() {
         "enforced: nothing fully".to_owned()
     } else {
@@ -314,19 +303,30 @@ fn enforced(enforcement: &Enforcement, kernel: &str) -> String {
         let _ = write!(text, ", {}", mechanisms.join(" and "));
     }
     text.push_str(")\n");
-    let lacking: Vec<String> = [("partly enforced", partial), ("not enforced", none)]
+    text + &not_fully(enforcement, ["partly enforced", "not enforced"])
+}
+
+/// A line with what the host does in part, and not at all, in these words; nothing where it does everything.
+fn not_fully(enforcement: &Enforcement, [partly, not]: [&str; 2]) -> String {
+    let lacking: Vec<String> = [(partly, Level::Partial), (not, Level::None)]
         .into_iter()
+        .map(|(words, level)| (words, of_level(enforcement, level)))
         .filter(|(_, names)| !names.is_empty())
         .map(|(words, names)| format!("{words}: {names}"))
         .collect();
-    if !lacking.is_empty() {
-        let _ = writeln!(
-            text,
-            "          {} · why: opensafe doctor",
-            lacking.join(" · ")
-        );
+    if lacking.is_empty() {
+        return String::new();
     }
-    text
+    format!("          {} · why: opensafe doctor\n", lacking.join(" · "))
+}
+
+fn of_level(enforcement: &Enforcement, level: Level) -> String {
+    let operations = enforcement.operations();
+    let names = operations
+        .iter()
+        .filter(|(_, operation)| operation.level == level)
+        .map(|(name, _)| *name);
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// The lines at a run's end.

@@ -153,6 +153,16 @@ fn a_host_that_lacks_something_is_said_to_at_the_start() {
 }
 
 #[test]
+fn observing_on_such_a_host_says_what_it_does_not_see() {
+    let mut run = samples::start();
+    run.partial = true;
+    run.mode = Mode::Observe;
+    run.enforcement = samples::partly();
+    let shown = shown(&run, &[], samples::ending(), Vec::new(), lines);
+    assert!(shown.contains("not observed: exec, file, operation · why: opensafe doctor"));
+}
+
+#[test]
 fn an_end_with_trouble_says_so() {
     let mut ending = samples::ending();
     ending.status = Some(Status::Signal(9));

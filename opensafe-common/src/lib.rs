@@ -5,12 +5,14 @@
 //! compile time, so both sides read the same bytes.
 //!
 //! Reading order: [`verdict`] (what may be decided), [`tables`] (what the kernel reads to decide),
-//! [`operation`] (what else may be decided), [`event`] (what it says about it), [`layout`] (where the kernel keeps its fields), [`counter`].
+//! [`operation`] (what else may be decided), [`guarded`] (what is told apart by itself), [`event`] (what it says about it),
+//! [`layout`] (where the kernel keeps its fields), [`counter`].
 #![no_std]
 #![forbid(unsafe_code)]
 
 pub mod counter;
 pub mod event;
+pub mod guarded;
 pub mod layout;
 pub mod operation;
 pub mod socket;

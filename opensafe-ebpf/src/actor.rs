@@ -126,8 +126,7 @@ pub fn armed(cgroup: u64) -> Option<SandboxId> {
     if !may_be_armed(cgroup) {
         return None;
     }
-    // SAFETY: the value, one aligned u32, is copied out.
-    unsafe { CGROUPS.get(&cgroup) }.map(|&sandbox| SandboxId(sandbox))
+    surely_armed(cgroup)
 }
 
 /// [`armed`], quicker for a sandbox's first cgroup.
@@ -141,7 +140,12 @@ fn armed_first(cgroup: u64) -> Option<SandboxId> {
     {
         return Some(SandboxId(first.sandbox as u32));
     }
-    // SAFETY: as in `armed`.
+    surely_armed(cgroup)
+}
+
+#[inline(always)]
+fn surely_armed(cgroup: u64) -> Option<SandboxId> {
+    // SAFETY: the value, one aligned u32, is copied out.
     unsafe { CGROUPS.get(&cgroup) }.map(|&sandbox| SandboxId(sandbox))
 }
 
@@ -151,7 +155,7 @@ pub fn marked(task: Task) -> Option<SandboxId> {
     if !may_be_marked(task.0) {
         return None;
     }
-    // SAFETY: as in `armed`.
+    // SAFETY: as in `surely_armed`.
     unsafe { TASKS.get(&task.0) }.map(|&sandbox| SandboxId(sandbox))
 }
 

@@ -227,7 +227,7 @@ pub fn start(policy: u32, superblock: Superblock) -> Option<Start> {
     }
     // Computed, not branched on: the verifier follows each way by itself.
     const FURTHER: u32 = SuperblockKey::BY_OWN_TMPFS - SuperblockKey::BY_MAGIC;
-    let own = is_own_tmpfs(superblock.0);
+    let own = is_own_tmpfs(superblock.0, magic);
     let otherwise = SuperblockKey {
         policy,
         by: SuperblockKey::BY_MAGIC + FURTHER * own as u32,
@@ -240,7 +240,10 @@ pub fn start(policy: u32, superblock: Superblock) -> Option<Start> {
 /// 1 for a tmpfs that the sandbox has made, else 0. A function that the verifier checks once; see [`crate::path`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn is_own_tmpfs(superblock: u64) -> u64 {
+extern "C" fn is_own_tmpfs(superblock: u64, magic: u64) -> u64 {
+    if magic != SuperblockKey::TMPFS_MAGIC {
+        return 0;
+    }
     // SAFETY: only whether it is there matters.
     u64::from(unsafe { OWN_TMPFS.get(&superblock) }.is_some())
 }
@@ -256,5 +259,5 @@ pub extern "C" fn is_own_and_unnamed(policy: u32, superblock: u64) -> u64 {
     };
     // SAFETY: only whether it is there matters.
     let named = unsafe { SUPERBLOCKS.get(&by_device) }.is_some();
-    is_own_tmpfs(superblock) & u64::from(!named)
+    is_own_tmpfs(superblock, SuperblockKey::TMPFS_MAGIC) & u64::from(!named)
 }

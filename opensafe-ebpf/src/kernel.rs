@@ -5,12 +5,17 @@
 //! stale or NULL where we got it from memory; the read helper then fails and the caller gets `None`,
 //! it cannot fault.
 
-use aya_ebpf::helpers::{bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel, generated};
+mod current;
+mod library;
 
-use crate::{
-    bound::{masked, zeroed},
-    maps::constant,
+pub use current::{
+    SystemCall, acts_for_the_kernel, current_memory, current_task_and_cgroup,
+    may_act_for_the_kernel,
 };
+
+use aya_ebpf::helpers::{bpf_probe_read_kernel, generated};
+
+use crate::maps::constant;
 
 /// Declares the kernel types: an address, and a reading function for each field.
 macro_rules! kernel_types {
@@ -394,80 +399,6 @@ impl Inode {
     }
 }
 
-impl Dentry {
-    /// Whether it is called like a shared library: `….so`, `….so.6`. Not for names that are longer than any
-    /// library's.
-    #[inline(always)]
-    pub fn is_library(self) -> bool {
-        is_library(self.0) == 1
-    }
-}
-
-/// [`Dentry::is_library`], as a function of its own for its stack's sake.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn is_library(dentry: u64) -> u64 {
-    u64::from(is_called_library(Dentry(dentry)))
-}
-
-#[inline(always)]
-fn is_called_library(dentry: Dentry) -> bool {
-    let Some(head) = dentry.head() else {
-        return false;
-    };
-    let len = head.name_len();
-    if len as usize > LIBRARY_NAME_BYTES {
-        return false;
-    }
-    let mut looking = Looking {
-        name: zeroed::<{ LIBRARY_NAME_BYTES / 8 + 1 }>(),
-        found: 0,
-    };
-    let len = masked::<0x3f>(u64::from(len)) as u32;
-    // SAFETY: `len` is below the buffer's size; the helper checks the source. The callback has the
-    // signature that bpf_loop wants, and `looking` outlives the call.
-    unsafe {
-        let failed = generated::bpf_probe_read_kernel(
-            looking.name.as_mut_ptr().cast(),
-            len,
-            head.name() as *const core::ffi::c_void,
-        );
-        if failed != 0 {
-            return false;
-        }
-        bpf_loop(
-            len,
-            look_for_so as *mut core::ffi::c_void,
-            (&raw mut looking).cast(),
-            0,
-        );
-    }
-    looking.found != 0
-}
-
-/// Names of libraries are shorter.
-const LIBRARY_NAME_BYTES: usize = 63;
-
-/// A name in which `.so` is looked for, with zeroes after it.
-struct Looking {
-    name: [u64; LIBRARY_NAME_BYTES / 8 + 1],
-    found: u64,
-}
-
-unsafe extern "C" fn look_for_so(round: u32, context: *mut core::ffi::c_void) -> i64 {
-    // SAFETY: `is_library` passes its `Looking`, which nobody else has.
-    let looking = unsafe { &mut *context.cast::<Looking>() };
-    let at = masked::<0x3f>(u64::from(round));
-    // SAFETY: `at` is at most 63 and the three bytes after it are still in the struct: `found` follows.
-    let byte = |more: usize| unsafe { *(&raw const *looking).cast::<u8>().add(at + more) };
-    let ends = byte(3) == 0 || byte(3) == b'.';
-    if byte(0) == b'.' && byte(1) == b's' && byte(2) == b'o' && ends {
-        looking.found = 1;
-        return 1;
-    }
-    0
-}
-
 /// An argument of an LSM hook, as a number: the verifier knows the argument itself as a pointer, which
 /// it lets into no function that takes numbers.
 #[inline(always)]
@@ -477,15 +408,6 @@ pub fn argument(ctx: &aya_ebpf::programs::LsmContext, index: usize) -> u64 {
     let address = ctx.as_ptr().cast::<u64>().wrapping_add(index);
     // SAFETY: as in `read`.
     unsafe { bpf_probe_read_kernel(address) }.unwrap_or(0)
-}
-
-impl Task {
-    /// The task that runs.
-    #[inline(always)]
-    pub fn current() -> Self {
-        // SAFETY: no arguments; always the running task.
-        Self(unsafe { bpf_get_current_task_btf() } as u64)
-    }
 }
 
 impl Cgroup {
@@ -512,97 +434,4 @@ pub fn rename_sequence() -> Option<u32> {
         0 => None,
         address => read(address),
     }
-}
-
-/// The system call that the running task is in.
-#[derive(Clone, Copy)]
-pub struct SystemCall {
-    registers: u64,
-    /// Its number (arch/x86/entry/syscalls/syscall_64.tbl, or syscall_32.tbl).
-    pub number: u64,
-    /// Whether it is one for 32-bit programs, which have other numbers.
-    pub is_32_bit: bool,
-}
-
-impl SystemCall {
-    /// Of the running task; `None` where the registers are not known.
-    #[inline(always)]
-    pub fn current() -> Option<Self> {
-        let number_at = constant!(OFFSETS.pt_regs_orig_ax);
-        if number_at == 0 {
-            return None;
-        }
-        // SAFETY: the running task's own registers.
-        let registers = unsafe { generated::bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
-        let call = Self {
-            registers,
-            number: 0,
-            is_32_bit: is_in_32_bit_call(),
-        };
-        // arch/x86/include/uapi/asm/unistd.h: __X32_SYSCALL_BIT
-        let number = call.register(number_at)? & !0x4000_0000;
-        Some(Self { number, ..call })
-    }
-
-    /// The register at an offset.
-    #[inline(always)]
-    pub fn register(self, at: u32) -> Option<u64> {
-        read(self.registers + u64::from(at))
-    }
-}
-
-/// Any program can make 32-bit calls (`int 0x80`), so its code segment does not tell.
-#[inline(always)]
-fn is_in_32_bit_call() -> bool {
-    // arch/x86/include/asm/thread_info.h
-    const TS_COMPAT: u32 = 0x2;
-    let at = constant!(OFFSETS.task_compat_status);
-    at != 0 && read::<u32>(Task::current().0 + u64::from(at)).unwrap_or(0) & TS_COMPAT != 0
-}
-
-/// The running task's address, and the id of its cgroup v2.
-#[inline(always)]
-pub fn current_task_and_cgroup() -> (u64, u64) {
-    // SAFETY: helpers without arguments.
-    unsafe {
-        (
-            generated::bpf_get_current_task(),
-            generated::bpf_get_current_cgroup_id(),
-        )
-    }
-}
-
-/// The address of the running task's `mm_struct`, 0 without one.
-#[inline(always)]
-pub fn current_memory() -> u64 {
-    Task::current().memory().unwrap_or(0)
-}
-
-/// Whether the kernel acts with another's credentials for the running task, as overlayfs does with the
-/// mounter's when it copies a file up or lists a directory's layers. A task that uses io_uring could
-/// have brought such credentials about itself (`IORING_REGISTER_PERSONALITY`), so of it this is not
-/// believed.
-#[inline(always)]
-pub fn acts_for_the_kernel() -> bool {
-    let task = Task::current();
-    let (Some(acting), Some(own), Some(flags)) =
-        (task.credentials(), task.own_credentials(), task.flags())
-    else {
-        return false;
-    };
-    acting != own && may_act_for_the_kernel(flags)
-}
-
-/// [`acts_for_the_kernel`], if the running task has these flags and another's credentials.
-#[inline(always)]
-pub fn may_act_for_the_kernel(flags: u32) -> bool {
-    // include/linux/sched.h: PF_IO_WORKER, PF_USER_WORKER. Such a task works for another's request.
-    const WORKS_FOR_ANOTHER: u32 = 0x10 | 0x4000;
-    if flags & WORKS_FOR_ANOTHER != 0 {
-        return false;
-    }
-    let uses_io_uring = constant!(OFFSETS.task_io_uring);
-    // A kernel without io_uring has no such field. Its pointer is read as a number: the verifier may hold a pointer
-    // that it knows for one that is never NULL.
-    uses_io_uring == 0 || read::<u64>(Task::current().0 + u64::from(uses_io_uring)) == Some(0)
 }

@@ -31,7 +31,9 @@ use aya_ebpf::{
 use opensafe_common::event::ConnectBody;
 
 use gate::{busy_gate, gate};
-use hooks::{capability, cgroup_net, exec, file, guard, life, names, net, socket};
+use hooks::{
+    capability, cgroup_net, exec, file, guard, life, mount, names, net, route, socket, unix,
+};
 
 /// Declares LSM programs (`CONFIG_BPF_LSM`, Linux ≥ 5.7) that go through the gate.
 macro_rules! lsm_programs {
@@ -92,19 +94,19 @@ lsm_programs! {
     /// Memory that becomes code.
     file_mprotect("file_mprotect") = exec::protect;
     /// A new superblock.
-    sb_kern_mount("sb_kern_mount") = guard::new_superblock;
+    sb_kern_mount("sb_kern_mount") = mount::new_superblock;
     /// What a file system is mounted with.
-    fs_context_parse_param("fs_context_parse_param") = guard::mount_parameter;
+    fs_context_parse_param("fs_context_parse_param") = mount::mount_parameter;
     /// mount(2).
-    sb_mount("sb_mount") = guard::mount;
+    sb_mount("sb_mount") = mount::mount;
     /// Other options for a superblock.
-    sb_remount("sb_remount") = guard::remount;
+    sb_remount("sb_remount") = mount::remount;
     /// move_mount(2).
-    move_mount("move_mount") = guard::move_mount;
+    move_mount("move_mount") = mount::move_mount;
     /// umount(2).
-    sb_umount("sb_umount") = guard::unmount;
+    sb_umount("sb_umount") = mount::unmount;
     /// pivot_root(2).
-    sb_pivotroot("sb_pivotroot") = guard::pivot_root;
+    sb_pivotroot("sb_pivotroot") = mount::pivot_root;
     /// Control over another process.
     ptrace_access_check("ptrace_access_check") = guard::ptrace;
     /// kill(2) and its kin.
@@ -150,17 +152,17 @@ lsm_programs! {
     /// listen(2).
     socket_listen("socket_listen") = socket::listen;
     /// setsockopt(2).
-    socket_setsockopt("socket_setsockopt") = net::option;
+    socket_setsockopt("socket_setsockopt") = route::option;
     /// Several SCTP addresses at once.
-    sctp_bind_connect("sctp_bind_connect") = net::sctp;
+    sctp_bind_connect("sctp_bind_connect") = route::sctp;
     /// connect(2).
     socket_connect("socket_connect") = net::connect;
     /// Sending to a named peer.
     socket_sendmsg("socket_sendmsg") = net::send;
     /// Connecting to a Unix stream or packet socket.
-    unix_stream_connect("unix_stream_connect") = net::unix_connect;
+    unix_stream_connect("unix_stream_connect") = unix::connect;
     /// Connecting or sending to a Unix datagram socket.
-    unix_may_send("unix_may_send") = net::unix_send;
+    unix_may_send("unix_may_send") = unix::send;
 }
 
 /// Opening a file, programs and interpreters included.

@@ -132,8 +132,6 @@ pub struct Kernel {
     rename_lock_known: bool,
     /// When it was loaded, in seconds since 1970.
     started_s: u32,
-    /// The terminal that we were started on.
-    terminal: Option<Terminal>,
     held: Option<Held>,
 }
 
@@ -190,7 +188,6 @@ impl Kernel {
             regions,
             rename_lock_known: rename_lock != 0,
             started_s: now_s(),
-            terminal: Terminal::own(),
             // Without it, whoever drops this value waits.
             held: Held::new().ok(),
         })
@@ -219,6 +216,7 @@ impl Kernel {
     /// policy before or this one, never a mixture. On an error the policy before stays.
     pub fn install(&mut self, tables: &Tables, enforce: bool) -> Result<Generation, KernelError> {
         let installed = install::write(&mut self.ebpf, &mut self.regions, tables)?;
+        let terminal = Terminal::own();
         let sandbox = Sandbox {
             policy: installed.slot,
             enforce: u32::from(enforce),
@@ -226,8 +224,8 @@ impl Kernel {
             started_s: self.started_s,
             network_namespace: namespace("net"),
             uts_namespace: namespace("uts"),
-            terminal_device: self.terminal.map_or(0, |terminal| terminal.device.0),
-            terminal_inode: self.terminal.map_or(0, |terminal| terminal.inode),
+            terminal_device: terminal.map_or(0, |terminal| terminal.device.0),
+            terminal_inode: terminal.map_or(0, |terminal| terminal.inode),
         };
         let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
         let mut sandboxes: Array<_, [u8; size_of::<Sandbox>()]> =

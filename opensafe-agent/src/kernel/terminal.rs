@@ -10,6 +10,7 @@ use std::{
 };
 
 use nix::sys::stat::{major, makedev, minor};
+use opensafe_common::guarded::{MASTER, is_somebodys_terminal};
 
 use crate::view::Dev;
 
@@ -46,10 +47,11 @@ impl Terminal {
 
     fn at(path: &Path) -> Option<Self> {
         let found = fs::metadata(path).ok()?;
-        if !found.file_type().is_char_device() || !is_somebodys(found.rdev()) {
+        let half = |half: u64| u32::try_from(half).ok();
+        let (of, which) = (half(major(found.rdev()))?, half(minor(found.rdev()))?);
+        if !found.file_type().is_char_device() || !is_somebodys_terminal(of, which) {
             return None;
         }
-        let half = |half: u64| u32::try_from(half).ok();
         Some(Self {
             device: Dev::new(half(major(found.dev()))?, half(minor(found.dev()))?),
             inode: half(found.ino())?,
@@ -60,19 +62,13 @@ impl Terminal {
 /// Whether a descriptor is the master of a pseudoterminal, by which one types into it.
 #[must_use]
 pub fn is_master(descriptor: RawFd) -> bool {
-    // Every master's (Documentation/admin-guide/devices.txt).
-    let master = makedev(5, 2);
+    let master = makedev(MASTER.0.into(), MASTER.1.into());
     fs::metadata(format!("/proc/self/fd/{descriptor}"))
         .is_ok_and(|found| found.file_type().is_char_device() && found.rdev() == master)
 }
 
 /// Major numbers of pseudoterminals' slaves.
 const PTS: std::ops::RangeInclusive<i32> = 136..=143;
-
-/// As the kernel programs have it: a console, a serial line, the slave of a pseudoterminal.
-fn is_somebodys(device: u64) -> bool {
-    device == makedev(5, 1) || matches!(major(device), 4 | 136..=143 | 229)
-}
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@ use std::{
 
 use nix::sys::socket::{UnixAddr, getpeername};
 use opensafe_common::{
+    guarded::MAPPINGS,
     operation::Operation,
     socket::{AF_PACKET, SOCK_RAW},
     tables::transport,
@@ -186,9 +187,7 @@ fn is_private_of_a_process(descriptor: RawFd, name: &[u8], writes: bool) -> bool
     let last = parts.last().unwrap_or_default();
     let told = fs::metadata(format!("/proc/self/fd/{descriptor}"))
         .is_ok_and(|found| found.permissions().mode() & 0o044 != 0);
-    let mapped = [&b"maps"[..], b"smap", b"numa", b"map_"]
-        .iter()
-        .any(|start| last.starts_with(start));
+    let mapped = MAPPINGS.iter().any(|start| last.starts_with(start));
     of_a_process && (writes || !told || mapped)
 }
 

@@ -9,7 +9,7 @@ use opensafe_common::{
 use crate::{
     actor::Actor,
     gate::{By, PathRequest, change, known_path, path, withdraw},
-    hooks::{capability, guard, net},
+    hooks::{capability, guard, mount, net, terminal},
     kernel::{
         DEVPTS, Dentry, File, Inode, Path, S_IFBLK, S_IFCHR, S_IFMT, S_IFSOCK, Sock, Socket,
         acts_for_the_kernel, argument,
@@ -181,7 +181,7 @@ pub fn ioctl(actor: &Actor, ctx: &LsmContext) -> i32 {
     let kind = dentry.mode() & S_IFMT;
     if kind == S_IFCHR {
         let command = ctx.arg::<u32>(1);
-        let mut errno = guard::terminal(actor, file, command, argument(ctx, 2));
+        let mut errno = terminal::ioctl(actor, file, command, argument(ctx, 2));
         // include/uapi/linux/if_tun.h: it makes a device in the network in which the file was opened, of which there is a
         // socket at the beginning (`struct tun_file` of drivers/net/tun.c).
         const TUNSETIFF: u32 = 0x4004_54ca;
@@ -254,7 +254,7 @@ fn file_ioctl(actor: &Actor, dentry: Dentry, command: u32) -> i32 {
         }
         // Every file of a subvolume gets one more name, which no rule was asked about.
         BTRFS_IOC_SNAP_CREATE | BTRFS_IOC_SNAP_CREATE_V2 => on_unreadable(actor),
-        FIFREEZE | FITHAW | SHUTDOWN => guard::stops_file_system(actor, command),
+        FIFREEZE | FITHAW | SHUTDOWN => mount::stops_file_system(actor, command),
         _ => 0,
     }
 }

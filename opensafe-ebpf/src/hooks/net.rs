@@ -12,11 +12,11 @@ use opensafe_common::{
 
 use crate::{
     actor::Actor,
-    bound::{unforeseen, zeroed},
+    bound::zeroed,
     decide::{self, Decision},
-    emit::{Requested, file_body},
-    gate::{By, is_first, peer},
-    hooks::capability,
+    emit::Requested,
+    gate::{is_first, peer},
+    hooks::{route::has_a_route, unix},
     kernel::{Sock, Socket, argument, current_memory, read},
     known::{Known, KnownTask, process},
     maps::{ReportKey, constant},
@@ -70,21 +70,6 @@ pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
     }
 }
 
-/// `unix_stream_connect(sock, other, new)`.
-#[inline(always)]
-pub fn unix_connect(actor: &Actor, ctx: &LsmContext) -> i32 {
-    to_unix(actor, Sock(ctx.arg::<u64>(1)), ConnectBody::CONNECT)
-}
-
-/// `unix_may_send(socket, other)`: connecting or sending to a datagram socket.
-#[inline(always)]
-pub fn unix_send(actor: &Actor, ctx: &LsmContext) -> i32 {
-    match Socket(ctx.arg::<u64>(1)).sock() {
-        Some(other) => to_unix(actor, other, ConnectBody::SEND),
-        None => to_unknown(actor, AF_UNIX, ConnectBody::SEND),
-    }
-}
-
 /// A send that names no peer. Where sockets are connected, it goes to whom was decided then; where
 /// they are bound to something and written to (packet, CAN, XDP), the send is all there is to decide.
 #[inline(always)]
@@ -105,7 +90,7 @@ fn family_of(socket: Known) -> u16 {
 
 /// A peer of another family, or one that cannot be made out.
 #[inline(always)]
-fn to_unknown(actor: &Actor, family: u16, how: u16) -> i32 {
+pub fn to_unknown(actor: &Actor, family: u16, how: u16) -> i32 {
     Peer {
         family,
         how,
@@ -347,7 +332,7 @@ extern "C" fn received_unix(socket: u64, actor: u64, cgroup: u64) -> u64 {
     let peer = Socket(socket).sock().and_then(|sock| sock.unix_peer());
     match (Actor::unpack(actor, cgroup), peer) {
         (Some(actor), Some(peer)) if peer.0 != 0 => {
-            u64::from(to_unix(&actor, peer, ConnectBody::CONNECT) != 0)
+            u64::from(unix::to(&actor, peer, ConnectBody::CONNECT) != 0)
         }
         _ => 0,
     }
@@ -396,74 +381,6 @@ fn peer_of_socket(actor: &Actor, socket: Socket) -> i32 {
     peer.gate(actor)
 }
 
-/// 1 if what is sent along with a message names hops on the way: who is on it is not told apart. A function that the
-/// verifier checks once; see [`crate::path`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn has_a_route(control: u64, len: u64) -> u64 {
-    /// `struct cmsghdr`
-    #[derive(Clone, Copy)]
-    #[repr(C)]
-    struct Head {
-        len: u64,
-        level: u32,
-        kind: u32,
-    }
-    // Of IPv4 and IPv6 there are fewer that can be sent (`ip_cmsg_send`, `ip6_datagram_send_ctl`).
-    const MAX_PARTS: u32 = 16;
-    let mut at = 0_u64;
-    let mut parts = 0;
-    while parts < MAX_PARTS {
-        if at.saturating_add(size_of::<Head>() as u64) > len {
-            return 0;
-        }
-        let Some(head) = read::<Head>(control.wrapping_add(at)) else {
-            return 1;
-        };
-        if head.len < size_of::<Head>() as u64 || head.len > len {
-            return 0; // the kernel refuses it
-        }
-        // include/uapi/linux/in.h: SOL_IP, IP_RETOPTS; in6.h: SOL_IPV6, IPV6_2292RTHDR, IPV6_RTHDR.
-        if matches!((head.level, head.kind), (0, 7) | (41, 5 | 57)) {
-            return 1;
-        }
-        at += head.len + 7 & !7;
-        parts = unforeseen(parts + 1);
-    }
-    1
-}
-
-/// `socket_setsockopt(socket, level, option)`: a route that packets take before they reach the peer that was
-/// decided. Who is on it is not told apart.
-#[inline(always)]
-pub fn option(actor: &Actor, ctx: &LsmContext) -> i32 {
-    // include/uapi/linux/in.h: SOL_IP, IP_OPTIONS; in6.h: SOL_IPV6, IPV6_2292PKTOPTIONS, IPV6_RTHDR, and
-    // IPV6_FLOWLABEL_MGR, which keeps options for all packets with a label.
-    match (ctx.arg::<u32>(1), ctx.arg::<u32>(2)) {
-        (0, 4) => to_unknown(actor, AF_INET, ConnectBody::CONNECT),
-        (41, 6 | 32 | 57) => to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
-        // Routing multicast packets: MRT_INIT and what follows, MRT6_INIT. To begin with it takes no right.
-        (0, 200..=211) | (41, 200..=211) => {
-            let sock = Socket(argument(ctx, 0)).sock();
-            capability::routes_for_others(actor, sock.unwrap_or(Sock(0)))
-        }
-        // Packet filters and balancers of the socket's network (IPT_BASE_CTL, ARPT_BASE_CTL, EBT_BASE_CTL, IP_VS_BASE_CTL;
-        // IP6T_BASE_CTL).
-        (0, 64..) | (41, 64 | 65) => {
-            let sock = Socket(argument(ctx, 0)).sock();
-            capability::from_own_network(actor, sock.unwrap_or(Sock(0)))
-        }
-        _ => 0,
-    }
-}
-
-/// `sctp_bind_connect(sock, option, addresses, length)`: several addresses at once, contacted or bound to, which
-/// are not told apart.
-#[inline(always)]
-pub fn sctp(actor: &Actor, _ctx: &LsmContext) -> i32 {
-    to_unknown(actor, AF_INET, ConnectBody::CONNECT)
-}
-
 #[inline(always)]
 fn u64_at(bytes: &[u8; ADDRESS_BYTES], at: usize) -> u64 {
     let mut value = 0;
@@ -494,60 +411,13 @@ extern "C" fn port_of(port: u64, socket_type: u64, protocol: u64) -> u64 {
 }
 
 #[inline(always)]
-fn to_unix(actor: &Actor, other: Sock, how: u16) -> i32 {
-    let kind = other.kind().unwrap_or(0);
-    let mut body = ConnectBody {
-        magic: 0,
-        address: [0; 16],
-        dev: 0,
-        family: AF_UNIX,
-        port: 0,
-        transport: 0,
-        socket_type: kind,
-        protocol: 0,
-        how,
-    };
-    if let Some(dentry) = other.unix_dentry()
-        && dentry.0 != 0
-    {
-        let place = file_body(dentry);
-        body.magic = place.magic;
-        body.dev = place.dev;
-        let decision = decide::at_path(
-            actor,
-            dentry,
-            opensafe_common::verdict::Access::UNIX,
-            By::Policy,
-        );
-        if how == ConnectBody::SEND && !is_first_unix_send(actor, decision, place.inode, place.dev)
-        {
-            return decision.errno(actor);
-        }
-        return peer(actor, decision, dentry.0, Requested::Unknown, &body);
-    }
-    let Some(address) = other.unix_address() else {
-        return to_unknown(actor, AF_UNIX, how);
-    };
-    if address.0 == 0 {
-        return 0; // a socket without a name: reached by a descriptor only
-    }
-    // A family and a leading NUL come before the name.
-    let len = address.len().unwrap_or(0).saturating_sub(3);
-    let name = address.name() + 1;
-    let decision = decide::at_abstract_name(actor, name, len);
-    if how == ConnectBody::SEND && !is_first_unix_send(actor, decision, address.0, 0) {
-        return decision.errno(actor);
-    }
-    peer(actor, decision, 0, Requested::KernelBytes(name, len), &body)
-}
-
-#[inline(always)]
-fn is_first_unix_send(actor: &Actor, decision: Decision, object: u64, dev: u32) -> bool {
-    is_news(actor, decision, object, u64::from(dev), 1 << 30)
-}
-
-#[inline(always)]
-fn is_news(actor: &Actor, decision: Decision, object: u64, object_more: u64, what: u32) -> bool {
+pub fn is_news(
+    actor: &Actor,
+    decision: Decision,
+    object: u64,
+    object_more: u64,
+    what: u32,
+) -> bool {
     if decision.verdict as u8 != Verdict::Allow as u8 {
         return true;
     }

@@ -22,7 +22,7 @@ pub fn shares_mounts(actor: &Actor) -> bool {
 /// The same of the network namespace.
 #[inline(always)]
 pub fn shares_network(actor: &Actor) -> bool {
-    is_shared_network(actor, namespaces().and_then(NsProxy::network))
+    is_shared_network(actor, network())
 }
 
 /// Whether that is the network namespace that the sandbox was started in.

@@ -243,19 +243,7 @@ fn who_watches_is_not_stopped_by_a_command_that_reads_behind_the_foreground() ->
     let record = Record::parse(&fs::read(&record)?)?;
     record.is_sound()?;
     problems.equal("denials on record", record.denials().count(), READS);
-    for denial in record
-        .denials()
-        .filter(|denial| denial.text("file.path") != closed)
-    {
-        let (event, how) = (
-            denial.text("opensafe.event"),
-            denial.text("opensafe.operation.how"),
-        );
-        problems.note(format!(
-            "denied: {event} {how} {}",
-            denial.text("file.path")
-        ));
-    }
+    problems.no_denial_but(&record, Some(&closed));
     Leftovers::gone_since(&before)?;
     problems.outcome()
 }

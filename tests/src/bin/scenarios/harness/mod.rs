@@ -163,6 +163,20 @@ impl Problems {
         });
     }
 
+    /// Whatever else than this place was denied.
+    pub(crate) fn no_denial_but(&mut self, record: &Record, place: Option<&str>) {
+        for denial in record.denials() {
+            let path = denial.text("file.path");
+            if place != Some(path) {
+                let (event, how) = (
+                    denial.text("opensafe.event"),
+                    denial.text("opensafe.operation.how"),
+                );
+                self.note(format!("denied: {event} {how} {path}"));
+            }
+        }
+    }
+
     pub(crate) fn add(&mut self, others: Self) {
         self.0.extend(others.0);
     }

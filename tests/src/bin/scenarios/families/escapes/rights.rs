@@ -153,15 +153,6 @@ setsid --wait sh -c 'exec true <"$0"' "$(tty)"
         .run(&["sh", "-c", WORK])?;
     let mut problems = Problems::default();
     problems.equal("exit status", finished.code(), 0);
-    for denial in finished.sound()?.denials() {
-        let (event, how) = (
-            denial.text("opensafe.event"),
-            denial.text("opensafe.operation.how"),
-        );
-        problems.note(format!(
-            "denied: {event} {how} {}",
-            denial.text("file.path")
-        ));
-    }
+    problems.no_denial_but(finished.sound()?, None);
     problems.outcome()
 }

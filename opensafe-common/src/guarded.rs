@@ -1,0 +1,31 @@
+//! What both sides tell apart by itself: terminals, and what /proc tells of a process only to who could trace it.
+
+/// Every pseudoterminal's master: major and minor number (Documentation/admin-guide/devices.txt).
+pub const MASTER: (u32, u32) = (5, 2);
+
+/// Whether a character device is a terminal at which somebody may sit: a console, a serial line, the slave of a
+/// pseudoterminal. `/dev/tty` (5:0) is whoever's asks.
+#[inline(always)]
+#[must_use]
+pub const fn is_somebodys_terminal(major: u32, minor: u32) -> bool {
+    // TTY_MAJOR, UNIX98_PTY_SLAVE_MAJOR and what follows (include/uapi/linux/major.h), HVC_MAJOR (drivers/tty/hvc);
+    // TTYAUX_MAJOR with the console's minor number.
+    matches!((major, minor), (4 | 136..=143 | 229, _) | (5, 1))
+}
+
+/// How the files of /proc/PID begin that tell what is mapped where: maps, smaps and `smaps_rollup`, `numa_maps`, `map_files`.
+pub const MAPPINGS: [[u8; 4]; 4] = [*b"maps", *b"smap", *b"numa", *b"map_"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_master_and_whoevers_terminal_are_nobodys() {
+        assert!(!is_somebodys_terminal(MASTER.0, MASTER.1));
+        assert!(!is_somebodys_terminal(5, 0));
+        for (major, minor) in [(4, 64), (5, 1), (136, 0), (143, 255), (229, 0)] {
+            assert!(is_somebodys_terminal(major, minor), "{major}:{minor}");
+        }
+    }
+}

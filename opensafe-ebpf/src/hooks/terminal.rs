@@ -1,0 +1,128 @@
+//! Terminals: typing into them, taking them, and opening those of others.
+
+use opensafe_common::{
+    guarded::{self, is_somebodys_terminal},
+    operation::{How, Operation},
+};
+
+use crate::{
+    actor::Actor,
+    gate::{operation, plain_operation},
+    kernel::{DEVPTS, Dentry, File, Inode, Superblock, Terminal},
+    maps::{OWN_TERMINALS, SANDBOXES},
+};
+
+/// An ioctl on a character device: those that make a terminal take input which nobody typed, or take it from the session
+/// that has it.
+#[inline(always)]
+pub fn ioctl(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
+    // include/uapi/asm-generic/ioctls.h; TIOCLINUX pastes the console's selection.
+    const TIOCSTI: u32 = 0x5412;
+    const TIOCLINUX: u32 = 0x541c;
+    const TIOCCONS: u32 = 0x541d;
+    const TIOCSCTTY: u32 = 0x540e;
+    // Unlocks the other end, which nobody can open before.
+    const TIOCSPTLCK: u32 = 0x4004_5431;
+    match command {
+        // ioctl_tty(2): with 1, also one that is another session's.
+        TIOCSCTTY
+            if argument as u32 != 1 || file.terminal().and_then(Terminal::session) == Some(0) =>
+        {
+            0
+        }
+        TIOCSPTLCK => {
+            note_own_terminal(actor, file);
+            0
+        }
+        TIOCSCTTY => plain_operation(actor, Operation::Terminal, How::TerminalIoctl, command),
+        TIOCSTI | TIOCLINUX | TIOCCONS => {
+            plain_operation(actor, Operation::Terminal, How::TerminalIoctl, command)
+        }
+        _ => 0,
+    }
+}
+
+/// Opening a terminal: what is typed there is read, what is shown there is written. Refused unless the sandbox was started
+/// on it, or has made it.
+#[inline(always)]
+pub fn open(actor: &Actor, dentry: Dentry, device: u32) -> i32 {
+    if !is_somebodys_terminal(device >> 20, device & 0xf_ffff) {
+        return 0;
+    }
+    let inode = dentry.inode().unwrap_or(Inode(0));
+    let place = (
+        dentry.superblock().and_then(Superblock::dev).unwrap_or(0),
+        inode.number().unwrap_or(0),
+    );
+    if is_noted(actor, inode, place.1) {
+        return 0;
+    }
+    if let Some(sandbox) = SANDBOXES.get(actor.sandbox)
+        && sandbox.terminal_device != 0
+        && place == (sandbox.terminal_device, u64::from(sandbox.terminal_inode))
+    {
+        return 0;
+    }
+    operation(
+        actor,
+        Operation::Terminal,
+        How::OpenTerminal,
+        place.1 as u32,
+        0,
+        dentry.0,
+    )
+}
+
+/// Receiving a master: by it one types into the other end.
+#[inline(always)]
+pub fn receive_master(actor: &Actor, dentry: Dentry, file: File) -> i32 {
+    if !is_master(Some(dentry)) {
+        return 0;
+    }
+    let slave = file.terminal().and_then(Terminal::slave);
+    let slave = slave.unwrap_or(Dentry(0));
+    let inode = slave.inode().unwrap_or(Inode(0));
+    let number = inode.number().unwrap_or(0);
+    if is_noted(actor, inode, number) {
+        return 0;
+    }
+    let how = How::OpenTerminal;
+    operation(actor, Operation::Terminal, how, number as u32, 0, slave.0)
+}
+
+/// A pseudoterminal whose master the sandbox has is its own.
+#[inline(always)]
+fn note_own_terminal(actor: &Actor, file: File) {
+    // Only of a master is it known what the file has for its own.
+    if !is_master(file.dentry()) {
+        return;
+    }
+    let slave = file.terminal().and_then(Terminal::slave);
+    if let Some(slave) = slave
+        && slave.superblock().and_then(Superblock::magic) == Some(DEVPTS)
+        && let Some(inode) = slave.inode()
+    {
+        // Without the note it is another's, and stays closed.
+        let note = own_terminal(actor, inode.number().unwrap_or(0));
+        let _ = OWN_TERMINALS.insert(&inode.0, &note, 0);
+    }
+}
+
+/// A pseudoterminal's number in its devpts, and whose it is.
+#[inline(always)]
+fn own_terminal(actor: &Actor, number: u64) -> u64 {
+    number << 32 | u64::from(actor.sandbox)
+}
+
+/// Whether a terminal's inode, with this number, was noted as the sandbox's own.
+#[inline(always)]
+fn is_noted(actor: &Actor, inode: Inode, number: u64) -> bool {
+    // SAFETY: the value, one aligned u64, is copied out.
+    unsafe { OWN_TERMINALS.get(&inode.0) }.copied() == Some(own_terminal(actor, number))
+}
+
+#[inline(always)]
+fn is_master(dentry: Option<Dentry>) -> bool {
+    const MASTER: u32 = guarded::MASTER.0 << 20 | guarded::MASTER.1;
+    dentry.and_then(Dentry::inode).and_then(Inode::device) == Some(MASTER)
+}

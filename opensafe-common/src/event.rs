@@ -209,6 +209,18 @@ pub struct ForkBody {
     pub reserved: u32,
 }
 
+/// What an iterator tells about a task that carries a mark.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct MarkedTask {
+    /// Its process.
+    pub process: u32,
+    /// Index of its sandbox.
+    pub sandbox: u32,
+}
+
 /// Body of [`Kind::Exit`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -16,6 +16,23 @@ pub const fn is_somebodys_terminal(major: u32, minor: u32) -> bool {
 /// How the files of /proc/PID begin that tell what is mapped where: maps, smaps and `smaps_rollup`, `numa_maps`, `map_files`.
 pub const MAPPINGS: [[u8; 4]; 4] = [*b"maps", *b"smap", *b"numa", *b"map_"];
 
+/// A pseudoterminal's number in its devpts, and the sandbox whose own it is, in one word.
+#[inline(always)]
+#[must_use]
+pub const fn terminal_note(number: u64, sandbox: u32) -> u64 {
+    number << 32 | sandbox as u64
+}
+
+/// The sandbox in a [`terminal_note`].
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the lower half is the sandbox"
+)]
+#[must_use]
+pub const fn sandbox_of_note(note: u64) -> u32 {
+    note as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,5 +44,11 @@ mod tests {
         for (major, minor) in [(4, 64), (5, 1), (136, 0), (143, 255), (229, 0)] {
             assert!(is_somebodys_terminal(major, minor), "{major}:{minor}");
         }
+    }
+
+    #[test]
+    fn a_note_tells_its_sandbox() {
+        assert_eq!(sandbox_of_note(terminal_note(7, 1023)), 1023);
+        assert_ne!(terminal_note(7, 1), terminal_note(8, 1));
     }
 }

@@ -15,6 +15,7 @@ pub mod event;
 pub mod guarded;
 pub mod layout;
 pub mod operation;
+pub mod places;
 pub mod socket;
 pub mod tables;
 pub mod verdict;

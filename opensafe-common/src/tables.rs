@@ -37,10 +37,13 @@ pub const BELOW_CELL: u32 = 2;
 pub const DEAD: u32 = 0;
 /// Cells kept zero at the start of the arena for [`DEAD`]'s row, whatever the number of classes.
 pub const DEAD_CELLS: usize = ROW_HEAD_CELLS + 256;
-/// Policies that can be installed at once.
-pub const MAX_POLICIES: u32 = 64;
 /// Sandboxes that can be armed at once.
 pub const MAX_SANDBOXES: u32 = 1024;
+/// Policies of each sandbox: the one in force, and the next one. So a policy's index tells its sandbox; see
+/// [`sandbox_of_policy`].
+pub const POLICIES_A_SANDBOX: u32 = 2;
+/// Policies that can be installed at once.
+pub const MAX_POLICIES: u32 = POLICIES_A_SANDBOX * MAX_SANDBOXES;
 /// Cgroups that can be armed at once, those which sandboxes make for themselves included.
 pub const MAX_CGROUPS: u32 = 16_384;
 /// Tasks (threads) that can be marked at once. A fork over it is refused.
@@ -48,7 +51,14 @@ pub const MAX_TASKS: u32 = 65_536;
 /// Longest path that is looked at, in bytes, without a terminating NUL (`PATH_MAX` of linux/limits.h).
 pub const MAX_PATH_BYTES: usize = 4096;
 
-/// A sandbox's first cgroup, where most of its tasks are. Written before anything is attached, and never changed.
+/// The sandbox that a policy's place belongs to.
+#[inline(always)]
+#[must_use]
+pub const fn sandbox_of_policy(index: u32) -> u32 {
+    index / POLICIES_A_SANDBOX
+}
+
+/// A sandbox's first cgroup, where most of its tasks are. Written before any task is in it.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FirstCgroup {
@@ -60,6 +70,8 @@ pub struct FirstCgroup {
 
 /// Places for [`FirstCgroup`]s, by the cgroup's id; where two fall on one, the hash of all armed ones knows both.
 pub const FIRST_CGROUPS: u32 = 1024;
+/// Places that say whether any cgroup with such an id may be armed, by the cgroup's id.
+pub const CGROUP_SLOTS: u32 = 16_384;
 
 /// Where one armed sandbox stands.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -87,10 +99,11 @@ pub struct Sandbox {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Policy {
-    /// Counts up with every policy installed; tells cached states of an earlier one apart.
+    /// Counts up with every policy that is installed for the sandbox; events carry it.
     pub generation: u32,
-    /// Always 0: keeps the layout free of implicit padding.
-    pub reserved: u32,
+    /// Counts up with every policy that is installed in these maps, so that what is cached is never taken for another
+    /// policy's.
+    pub epoch: u32,
     /// What holds for a named object where no rule speaks.
     pub default: Word,
     /// What holds for an object without a name in the sandbox's view.

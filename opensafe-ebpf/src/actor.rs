@@ -1,11 +1,12 @@
 //! Who is asking: whether the running task is in a sandbox, and in which.
 //!
 //! A task is sandboxed if its cgroup is armed or it carries a mark. Both are asked each time: the
-//! mark survives a move to another cgroup, the cgroup covers who is moved or cloned into it.
+//! mark survives a move to another cgroup, the cgroup covers who is moved or cloned into it. Where they name two
+//! sandboxes, the mark holds: nobody gets into a laxer one by way of its cgroup.
 
 use opensafe_common::{
     counter::Counter,
-    tables::{FIRST_CGROUPS, Policy, Sandbox},
+    tables::{CGROUP_SLOTS, FIRST_CGROUPS, Policy, Sandbox},
 };
 
 use crate::{
@@ -13,8 +14,7 @@ use crate::{
     kernel::{Task, current_task_and_cgroup},
     known,
     maps::{
-        CGROUP_BITS, CGROUP_WORDS, CGROUPS, FIRST, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS,
-        TASKS, count,
+        CGROUP_FILTER, CGROUPS, FIRST, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS, TASKS, count,
     },
 };
 
@@ -104,20 +104,23 @@ fn sandbox_of(
     cgroup: u64,
     armed: impl FnOnce(u64) -> Option<SandboxId>,
 ) -> Option<SandboxId> {
-    let marks = marks_like(task);
-    let may_be_marked = marks.is_none_or(|marks| marks.get() != 0);
-    if let Some(sandbox) = armed(cgroup) {
-        if !may_be_marked {
-            // Moved or cloned in: from now on it stays ours, wherever it is moved.
+    let marks = marks_like(task).map_or(u64::MAX, Cell::get);
+    let by_cgroup = armed(cgroup);
+    match by_cgroup {
+        Some(sandbox) if marks == one_mark(sandbox) => return by_cgroup,
+        Some(sandbox) if marks == 0 => {
+            // Moved or cloned in: from now on it stays there, wherever it is moved.
             let _ = mark(Task(task), sandbox);
+            return by_cgroup;
         }
-        return Some(sandbox);
-    }
-    if !may_be_marked {
-        return None;
+        None if marks == 0 => return None,
+        _ => {}
     }
     // SAFETY: the value, one aligned u32, is copied out.
-    unsafe { TASKS.get(&task) }.map(|&sandbox| SandboxId(sandbox))
+    match unsafe { TASKS.get(&task) } {
+        Some(&sandbox) => Some(SandboxId(sandbox)),
+        None => by_cgroup,
+    }
 }
 
 /// The sandbox that armed a cgroup.
@@ -181,15 +184,15 @@ pub fn mark(task: Task, sandbox: SandboxId) -> Result<(), ()> {
     let Some(marks) = marks_like(task.0) else {
         return Err(());
     };
-    marks.add(1);
+    marks.add(one_mark(sandbox));
     match TASKS.insert(&task.0, &sandbox.0, BPF_NOEXIST) {
         Ok(()) => Ok(()),
         Err(failed) => {
-            marks.add(u64::MAX);
+            marks.add(one_mark(sandbox).wrapping_neg());
             if failed == -EEXIST {
                 return Ok(());
             }
-            count(Counter::MarksFailed);
+            count(sandbox.0, Counter::MarksFailed);
             Err(())
         }
     }
@@ -198,28 +201,34 @@ pub fn mark(task: Task, sandbox: SandboxId) -> Result<(), ()> {
 /// Removes a task's mark, if it has one.
 #[inline(always)]
 pub fn unmark(task: Task) {
-    if !may_be_marked(task.0) {
+    let Some(sandbox) = marked(task) else {
         return;
-    }
+    };
     if TASKS.remove(&task.0).is_ok()
         && let Some(marks) = marks_like(task.0)
     {
-        marks.add(u64::MAX);
+        marks.add(one_mark(sandbox).wrapping_neg());
     }
+}
+
+/// What a mark adds to its slot of the filter: with one mark there, the slot tells its sandbox.
+#[inline(always)]
+fn one_mark(sandbox: SandboxId) -> u64 {
+    u64::from(sandbox.0) << 32 | 1
 }
 
 /// Arms a cgroup.
 #[inline(always)]
 pub fn arm(cgroup: u64, sandbox: SandboxId) -> Result<(), ()> {
-    let Some(word) = CGROUP_BITS.get_ptr_mut(bit_word(cgroup)) else {
+    let Some(slot) = CGROUP_FILTER.get_ptr_mut(cgroup_slot(cgroup)) else {
         return Err(());
     };
-    // SAFETY: a map value, aligned; only ever changed atomically.
-    unsafe { Cell::at(word) }.or(1 << (cgroup & 63));
+    // SAFETY: a map value, aligned. It is never anything but 0 or 1.
+    unsafe { slot.write_volatile(1) };
     CGROUPS.insert(&cgroup, &sandbox.0, 0).map_err(|_| ())
 }
 
-/// Disarms a cgroup that is gone. Its bit stays: another id may share it.
+/// Disarms a cgroup that is gone. Its slot of the filter stays: another id may share it.
 #[inline(always)]
 pub fn disarm(cgroup: u64) {
     if may_be_armed(cgroup) {
@@ -229,15 +238,14 @@ pub fn disarm(cgroup: u64) {
 
 #[inline(always)]
 fn may_be_armed(cgroup: u64) -> bool {
-    match CGROUP_BITS.get(bit_word(cgroup)) {
-        Some(word) => word >> (cgroup & 63) & 1 != 0,
-        None => true,
-    }
+    CGROUP_FILTER
+        .get(cgroup_slot(cgroup))
+        .is_none_or(|&slot| slot != 0)
 }
 
 #[inline(always)]
-fn bit_word(cgroup: u64) -> u32 {
-    (cgroup >> 6) as u32 & (CGROUP_WORDS - 1)
+fn cgroup_slot(cgroup: u64) -> u32 {
+    cgroup as u32 & (CGROUP_SLOTS - 1)
 }
 
 #[inline(always)]
@@ -245,7 +253,7 @@ fn may_be_marked(task: u64) -> bool {
     marks_like(task).is_none_or(|marks| marks.get() != 0)
 }
 
-/// How many marked tasks share a task's slot of the filter.
+/// The marked tasks that share a task's slot of the filter; see [`one_mark`].
 #[inline(always)]
 fn marks_like(task: u64) -> Option<Cell> {
     let slot = TASK_FILTER.get_ptr_mut(filter_index(task))?;

@@ -38,15 +38,6 @@ impl Cell {
         };
     }
 
-    /// Sets bits.
-    #[inline(always)]
-    pub fn or(self, bits: u64) {
-        // SAFETY: as above.
-        unsafe {
-            asm!("lock *(u64 *)({cell} + 0) |= {bits}", cell = in(reg) self.0, bits = in(reg) bits)
-        };
-    }
-
     /// Puts `new` in place of 0; says whether it was 0.
     #[inline(always)]
     pub fn claim(self, new: u64) -> bool {

@@ -4,7 +4,10 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::{bpf_loop, generated};
 use opensafe_common::{
-    tables::{BELOW_CELL, CHUNK_CELLS, DEAD, Policy, ROW_HEAD_CELLS, Start, SuperblockKey},
+    tables::{
+        BELOW_CELL, CHUNK_CELLS, DEAD, Policy, ROW_HEAD_CELLS, Start, SuperblockKey,
+        sandbox_of_policy,
+    },
     verdict::Word,
 };
 
@@ -125,7 +128,7 @@ impl ReadingName<{ SHORT_NAME_BYTES / 8 }> {
         // SAFETY: the bytes are more words than that.
         let name = unsafe { &*self.bytes.as_ptr().cast::<[u64; NAME_WORDS]>() };
         Question {
-            generation: policy.generation,
+            epoch: policy.epoch,
             len,
             state,
             name,
@@ -227,7 +230,7 @@ pub fn start(policy: u32, superblock: Superblock) -> Option<Start> {
     }
     // Computed, not branched on: the verifier follows each way by itself.
     const FURTHER: u32 = SuperblockKey::BY_OWN_TMPFS - SuperblockKey::BY_MAGIC;
-    let own = is_own_tmpfs(superblock.0, magic);
+    let own = is_own_tmpfs(sandbox_of_policy(policy), superblock.0, magic);
     let otherwise = SuperblockKey {
         policy,
         by: SuperblockKey::BY_MAGIC + FURTHER * own as u32,
@@ -237,15 +240,15 @@ pub fn start(policy: u32, superblock: Superblock) -> Option<Start> {
     unsafe { SUPERBLOCKS.get(&otherwise) }.copied()
 }
 
-/// 1 for a tmpfs that the sandbox has made, else 0. A function that the verifier checks once; see [`crate::path`].
+/// 1 for a tmpfs that this sandbox has made, else 0. A function that the verifier checks once; see [`crate::path`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn is_own_tmpfs(superblock: u64, magic: u64) -> u64 {
+extern "C" fn is_own_tmpfs(sandbox: u32, superblock: u64, magic: u64) -> u64 {
     if magic != SuperblockKey::TMPFS_MAGIC {
         return 0;
     }
-    // SAFETY: only whether it is there matters.
-    u64::from(unsafe { OWN_TMPFS.get(&superblock) }.is_some())
+    // SAFETY: the value, one aligned u32, is copied out.
+    u64::from(unsafe { OWN_TMPFS.get(&superblock) }.copied() == Some(sandbox))
 }
 
 /// 1 for a tmpfs that the sandbox has made and that the policy's tables have no name for yet, else 0.
@@ -259,5 +262,9 @@ pub extern "C" fn is_own_and_unnamed(policy: u32, superblock: u64) -> u64 {
     };
     // SAFETY: only whether it is there matters.
     let named = unsafe { SUPERBLOCKS.get(&by_device) }.is_some();
-    is_own_tmpfs(superblock, SuperblockKey::TMPFS_MAGIC) & u64::from(!named)
+    is_own_tmpfs(
+        sandbox_of_policy(policy),
+        superblock,
+        SuperblockKey::TMPFS_MAGIC,
+    ) & u64::from(!named)
 }

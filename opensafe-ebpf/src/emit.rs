@@ -68,7 +68,7 @@ impl Body for opensafe_common::event::ExitBody {}
 /// Sends a record. `args` is the range of user memory with the arguments, or empty.
 #[inline(always)]
 pub fn emit<B: Body>(report: &Report, body: &B, args: (u64, u64)) {
-    let Some(counters) = Counters::here() else {
+    let Some(counters) = Counters::of(report.sandbox) else {
         return;
     };
     counters.count(Counter::Seen);
@@ -228,7 +228,11 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
         if len > RECORD_BYTES {
             return 1;
         }
-        let events = (&raw const EVENTS).cast_mut().cast();
+        // Whoever has no reader yet, or none any more, has no ring buffer.
+        let Some(events) = EVENTS.get(&(*header).sandbox) else {
+            return 1;
+        };
+        let events = core::ptr::from_ref(events).cast_mut().cast();
         u64::from(generated::bpf_ringbuf_output(events, record.cast(), len as u64, wakeup) != 0)
     }
 }

@@ -1,15 +1,17 @@
 //! Every map, and the two blocks of constants that the agent fills in before load.
 
 use aya_ebpf::{
-    macros::map,
-    maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf},
+    btf_maps::{HashOfMaps, RingBuf},
+    macros::{btf_map, map},
+    maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray},
 };
 use opensafe_common::{
     counter::Counter,
     layout::{Host, Offsets},
+    places::Places,
     tables::{
-        CHUNK_CELLS, FIRST_CGROUPS, FirstCgroup, MAX_CGROUPS, MAX_POLICIES, MAX_SANDBOXES,
-        MAX_TASKS, NetKey, Policy, PortKey, Sandbox, Start, SuperblockKey,
+        CGROUP_SLOTS, CHUNK_CELLS, FIRST_CGROUPS, FirstCgroup, MAX_CGROUPS, MAX_POLICIES,
+        MAX_SANDBOXES, MAX_TASKS, NetKey, Policy, PortKey, Sandbox, Start, SuperblockKey,
     },
     verdict::Access,
 };
@@ -40,24 +42,24 @@ pub fn volatile<T: Copy>(field: *const T) -> T {
     unsafe { core::ptr::read_volatile(field) }
 }
 
-/// Events for the agent. Its size is set at load.
-#[map]
-pub static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
+/// Sandbox → where its events go. Each has a reader and a ring buffer of its own, of any size.
+#[btf_map]
+pub static EVENTS: HashOfMaps<u32, RingBuf<u8, 4096>, { MAX_SANDBOXES as usize }> =
+    HashOfMaps::new();
 
-/// [`Counter`]s: all of them in one value, so that one look-up finds several.
+/// Sandbox → [`Counter`]s: all of them in one value, so that one look-up finds several.
 #[map]
-pub static COUNTERS: PerCpuArray<[u64; Counter::COUNT]> = PerCpuArray::with_max_entries(1, 0);
+pub static COUNTERS: PerCpuArray<[u64; Counter::COUNT]> =
+    PerCpuArray::with_max_entries(MAX_SANDBOXES, 0);
 
 /// Cgroup id → sandbox, for every armed cgroup.
 #[map]
 pub static CGROUPS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_CGROUPS, 0);
 
-/// A bit for each armed cgroup id modulo 65,536: clear means surely not armed. Lets everyone else
-/// pass with one load.
+/// Cgroup id modulo [`CGROUP_SLOTS`] → 0 if surely none with such an id is armed. Lets everyone else pass with one load. A
+/// word each, as the agent writes them too, and a map's update is no atomic operation on a part of a word.
 #[map]
-pub static CGROUP_BITS: Array<u64> = Array::with_max_entries(CGROUP_WORDS, 0);
-/// Number of words in [`CGROUP_BITS`]; a power of two.
-pub const CGROUP_WORDS: u32 = 1024;
+pub static CGROUP_FILTER: Array<u64> = Array::with_max_entries(CGROUP_SLOTS, 0);
 
 /// Cgroup id modulo [`FIRST_CGROUPS`] → a sandbox's first cgroup: spares asking [`CGROUPS`].
 #[map]
@@ -68,7 +70,8 @@ pub static FIRST: Array<FirstCgroup> = Array::with_max_entries(FIRST_CGROUPS, 0)
 #[map]
 pub static TASKS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_TASKS, 0);
 
-/// How many marked tasks fall on each slot: 0 means surely not marked.
+/// The marked tasks that fall on each slot: the sum of what [`crate::actor::mark`] adds for each. 0 means surely not
+/// marked.
 #[map]
 pub static TASK_FILTER: Array<u64> = Array::with_max_entries(TASK_SLOTS, 0);
 /// Number of slots in [`TASK_FILTER`]; a power of two.
@@ -77,6 +80,11 @@ pub const TASK_SLOTS: u32 = 65_536;
 /// Sandbox index → where it stands.
 #[map]
 pub static SANDBOXES: Array<Sandbox> = Array::with_max_entries(MAX_SANDBOXES, 0);
+
+/// Who has which sandbox, and which part of the arena: the agents' own, which no program reads. One value, so that it is
+/// read and written at once.
+#[map]
+pub static PLACES: Array<Places> = Array::with_max_entries(1, 0);
 
 /// Policy index → policy.
 #[map]
@@ -102,10 +110,14 @@ pub static PORTS: LpmTrie<PortKey, u32> = LpmTrie::with_max_entries(262_144, 0);
 #[map]
 pub static SCRATCH: Array<Slot> = Array::with_max_entries(1, 0);
 
-/// Inode address of a directory → the state that the automata have reached there. A directory has one
+/// Inode address of a directory → the states that the automata have reached there. A directory has one
 /// name in its superblock; the entry goes when the inode's memory does (`inode_free_security`).
 #[map]
-pub static DIRECTORIES: LruHashMap<u64, DirectoryState> = LruHashMap::with_max_entries(16_384, 0);
+pub static DIRECTORIES: LruHashMap<u64, [DirectoryState; POLICIES_A_DIRECTORY]> =
+    LruHashMap::with_max_entries(16_384, 0);
+/// Policies whose states a directory has room for, by their epochs: sandboxes that work on the same files do not drive
+/// out each other's. A power of two.
+pub const POLICIES_A_DIRECTORY: usize = 4;
 
 /// A state, valid while the kernel's rename sequence stands where it stood.
 #[derive(Clone, Copy)]
@@ -115,8 +127,8 @@ pub struct DirectoryState {
     pub state: Start,
     /// `rename_lock`'s sequence when it was walked; even.
     pub rename_seq: u32,
-    /// Generation of the policy.
-    pub generation: u32,
+    /// Epoch of the policy.
+    pub epoch: u32,
     /// Of all the above and the inode's address. An LRU map may hand an entry's memory to another
     /// key while it is being read; a mixture then does not match its seal.
     pub seal: u64,
@@ -125,11 +137,11 @@ pub struct DirectoryState {
 impl DirectoryState {
     /// A sealed state.
     #[inline(always)]
-    pub fn sealed(inode: u64, state: Start, rename_seq: u32, generation: u32) -> Self {
+    pub fn sealed(inode: u64, state: Start, rename_seq: u32, epoch: u32) -> Self {
         let parts = [
             inode,
             u64::from(state.anchored) << 32 | u64::from(state.floating),
-            u64::from(rename_seq) << 32 | u64::from(generation),
+            u64::from(rename_seq) << 32 | u64::from(epoch),
         ];
         // Each step is a bijection of the running value, so a change of one part always shows.
         let mut seal = 0x9e37_79b9_7f4a_7c15_u64;
@@ -140,7 +152,7 @@ impl DirectoryState {
         Self {
             state,
             rename_seq,
-            generation,
+            epoch,
             seal,
         }
     }
@@ -158,7 +170,7 @@ pub static REPORTED: LruHashMap<ReportKey, u8> = LruHashMap::with_max_entries(65
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ReportKey {
-    /// Address of the `mm_struct`, another one after exec, with the policy's generation.
+    /// Address of the `mm_struct`, another one after exec, with the policy's epoch.
     image: u64,
     /// Inode number, or the low half of a peer's address.
     object: u64,
@@ -209,7 +221,7 @@ impl ReportKey {
     #[inline(always)]
     fn image(memory: u64, pid: u32, policy: &Policy) -> Self {
         Self {
-            image: with(memory, policy.generation as u16),
+            image: with(memory, policy.epoch as u16),
             object: 0,
             object_more: 0,
             what: 0,
@@ -237,23 +249,23 @@ pub static OWN_TMPFS: HashMap<u64, u32> = HashMap::with_max_entries(4096, 0);
 #[map]
 pub static TENTATIVE: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1024, 0);
 
-/// Counts one.
+/// Counts one for a sandbox.
 #[inline(always)]
-pub fn count(counter: Counter) {
-    if let Some(counters) = Counters::here() {
+pub fn count(sandbox: u32, counter: Counter) {
+    if let Some(counters) = Counters::of(sandbox) {
         counters.count(counter);
     }
 }
 
-/// The counters of this CPU. A program stays on its CPU.
+/// A sandbox's counters of this CPU. A program stays on its CPU.
 #[derive(Clone, Copy)]
 pub struct Counters(*mut [u64; Counter::COUNT]);
 
 impl Counters {
-    /// `None` never happens: the map has this one value.
+    /// `None` never happens: the map has a value for every sandbox.
     #[inline(always)]
-    pub fn here() -> Option<Self> {
-        COUNTERS.get_ptr_mut(0).map(Self)
+    pub fn of(sandbox: u32) -> Option<Self> {
+        COUNTERS.get_ptr_mut(sandbox).map(Self)
     }
 
     /// Counts one.

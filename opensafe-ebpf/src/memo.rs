@@ -2,7 +2,7 @@
 //! again is not read byte by byte each time.
 //!
 //! It depends on the policy's tables alone, not on any file, so an entry never goes stale: it is found by the
-//! policy's generation, both states, and the name with its length, and every bit of them is compared. So it is true of
+//! policy's epoch, both states, and the name with its length, and every bit of them is compared. So it is true of
 //! the bytes that were read, whatever happens to the file that they were read from.
 //!
 //! Entries belong to a CPU. A task can be preempted in here by another that looks for or writes the same entry, so a
@@ -23,8 +23,8 @@ const ENTRY_BITS: u32 = 10;
 /// What is asked: where the automata stand at the directory, and the name in it, filled up with zeroes.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
-    /// The policy's generation.
-    pub generation: u32,
+    /// The policy's epoch.
+    pub epoch: u32,
     /// Bytes in the name. Nothing is remembered of more than [`NAME_BYTES`].
     pub len: u32,
     /// The states reached at the directory.
@@ -40,7 +40,7 @@ pub struct Entry {
     busy: u64,
     /// How often writing began or ended: odd while it is being written.
     version: u64,
-    generation_and_len: u64,
+    epoch_and_len: u64,
     state: u64,
     name: [u64; NAME_WORDS],
     word: u64,
@@ -55,8 +55,8 @@ impl Question<'_> {
         unsafe {
             let version = (&raw const (*entry).version).read_volatile();
             let word = (&raw const (*entry).word).read_volatile();
-            let mut differs = (&raw const (*entry).generation_and_len).read_volatile()
-                ^ self.generation_and_len();
+            let mut differs =
+                (&raw const (*entry).epoch_and_len).read_volatile() ^ self.epoch_and_len();
             differs |= (&raw const (*entry).state).read_volatile() ^ packed(self.state);
             let mut i = 0;
             while i < NAME_WORDS {
@@ -84,7 +84,7 @@ impl Question<'_> {
             }
             let version = (&raw const (*entry).version).read_volatile();
             (&raw mut (*entry).version).write_volatile(version.wrapping_add(1));
-            (&raw mut (*entry).generation_and_len).write_volatile(self.generation_and_len());
+            (&raw mut (*entry).epoch_and_len).write_volatile(self.epoch_and_len());
             (&raw mut (*entry).state).write_volatile(packed(self.state));
             let mut i = 0;
             while i < NAME_WORDS {
@@ -98,14 +98,14 @@ impl Question<'_> {
     }
 
     #[inline(always)]
-    fn generation_and_len(&self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.len)
+    fn epoch_and_len(&self) -> u64 {
+        u64::from(self.epoch) << 32 | u64::from(self.len)
     }
 
     /// Which entry: any spreading will do, since what is found there is compared.
     #[inline(always)]
     fn index(&self) -> u32 {
-        let mut hash = packed(self.state) ^ self.generation_and_len();
+        let mut hash = packed(self.state) ^ self.epoch_and_len();
         let mut i = 0;
         while i < NAME_WORDS {
             // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4).

@@ -11,7 +11,7 @@
 use aya_ebpf::programs::LsmContext;
 use opensafe_common::{
     counter::Counter,
-    tables::{Policy, Start},
+    tables::{Policy, Start, sandbox_of_policy},
     verdict::Word,
 };
 
@@ -23,7 +23,10 @@ use crate::{
     bound::{masked, zeroed},
     kernel::{Dentry, DentryHead, S_IFCHR, S_IFDIR, S_IFMT, rename_sequence},
     known::{Known, KnownTask, short_name},
-    maps::{DIRECTORIES, DirectoryState, OWN_TERMINALS, OWN_TMPFS, POLICIES, constant, count},
+    maps::{
+        DIRECTORIES, DirectoryState, OWN_TERMINALS, OWN_TMPFS, POLICIES, POLICIES_A_DIRECTORY,
+        SCRATCH, constant, count,
+    },
     memo::{NAME_BYTES, Question},
     scratch::{Claim, PATH_END},
     walk::{Walked, walk},
@@ -137,7 +140,7 @@ pub fn known_word(policy: &Policy, task: &KnownTask, dentry: Known) -> Option<Wo
     let (state, sequence) = cached_directory(policy, directory)?;
     let (name, len) = short_name(task, dentry)?;
     let question = Question {
-        generation: policy.generation,
+        epoch: policy.epoch,
         len,
         state,
         name: &name,
@@ -183,16 +186,17 @@ pub extern "C" fn cached_word(policy_index: u32, dentry: u64) -> u64 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn walked_word(policy_index: u32, dentry: u64) -> u64 {
-    count(Counter::CacheMisses);
+    let sandbox = sandbox_of_policy(policy_index);
+    count(sandbox, Counter::CacheMisses);
     let Some(slot) = Claim::take() else {
-        count(Counter::UndecidedNoScratch);
+        count(sandbox, Counter::UndecidedNoScratch);
         return NO_WORD;
     };
     let walked = walk(slot.index(), dentry);
     let packed = read_down(slot.index(), policy_index, dentry, walked);
     slot.release();
     if packed == NO_WORD {
-        count(Counter::UndecidedNoPath);
+        count(sandbox, Counter::UndecidedNoPath);
     }
     packed
 }
@@ -251,7 +255,7 @@ fn read_walked(slot: u32, policy_index: u32, dentry: Dentry, walked: Walked) -> 
     let parent = head.parent();
     if parent != dentry {
         reading.run(PATH_END - 1 - masked::<0xff>(u64::from(head.name_len())) as u32);
-        remember_directory(policy_index, parent, reading.state, walked.sequence);
+        remember_directory(slot, policy_index, parent, reading.state, walked.sequence);
     }
     reading.run(PATH_END);
     word_at(reading.state)
@@ -268,7 +272,7 @@ const SOME_OTHER_NAME: u32 = 1;
 #[inline(never)]
 pub extern "C" fn below(policy_index: u32, dentry: u64, name: u32) -> u64 {
     let Some(slot) = Claim::take() else {
-        count(Counter::UndecidedNoScratch);
+        count(sandbox_of_policy(policy_index), Counter::UndecidedNoScratch);
         return NO_WORD;
     };
     let walked = walk(slot.index(), dentry);
@@ -304,24 +308,63 @@ fn read_below(slot: u32, policy_index: u32, dentry: Dentry, walked: u64, name: u
 /// The state at a directory with this inode, if it was reached before, and the rename sequence at which it holds.
 #[inline(always)]
 fn cached_directory(policy: &Policy, inode: u64) -> Option<(Start, u32)> {
-    // SAFETY: the value is copied out, and the seal tells a torn copy.
-    let cached = *unsafe { DIRECTORIES.get(&inode) }?;
-    let whole = DirectoryState::sealed(inode, cached.state, cached.rename_seq, policy.generation);
+    let cached = DIRECTORIES.get_ptr(&inode)?.cast::<DirectoryState>();
+    // SAFETY: of as many states as the mask lets through, one is copied out; the seal tells a torn copy.
+    let cached = unsafe { cached.add(place_of(policy)).read_volatile() };
+    let whole = DirectoryState::sealed(inode, cached.state, cached.rename_seq, policy.epoch);
     (cached.seal == whole.seal).then_some((cached.state, cached.rename_seq))
 }
 
-/// Keeps a directory's state, unless something moved while it was walked.
+/// Keeps a directory's state, unless something moved while it was walked into `slot`.
 #[inline(always)]
-fn remember_directory(policy_index: u32, directory: Dentry, state: Start, sequence: u32) {
+fn remember_directory(
+    slot: u32,
+    policy_index: u32,
+    directory: Dentry,
+    state: Start,
+    sequence: u32,
+) {
     if sequence & 1 != 0 || rename_sequence() != Some(sequence) {
         return;
     }
     let (Some(policy), Some(inode)) = (POLICIES.get(policy_index), directory.inode()) else {
         return;
     };
-    let value = DirectoryState::sealed(inode.0, state, sequence, policy.generation);
+    let value = DirectoryState::sealed(inode.0, state, sequence, policy.epoch);
+    let place = place_of(policy);
+    if let Some(known) = DIRECTORIES.get_ptr_mut(&inode.0) {
+        // SAFETY: of as many states as the mask lets through, one is overwritten. Whoever reads it meanwhile, or is given
+        // this memory for another directory, tells by the seal.
+        unsafe {
+            known
+                .cast::<DirectoryState>()
+                .add(place)
+                .write_volatile(value);
+        }
+        return;
+    }
+    let Some(slot) = SCRATCH.get_ptr_mut(slot) else {
+        return;
+    };
+    // SAFETY: the slot is claimed, so nobody else touches it.
+    let states = unsafe {
+        let states = (&raw mut (*slot).states).cast::<DirectoryState>();
+        let mut i = 0;
+        // In every place: another policy's epoch does not match it.
+        while i < POLICIES_A_DIRECTORY {
+            states.add(i).write_volatile(value);
+            i += 1;
+        }
+        &(*slot).states
+    };
     // A full cache evicts; a failed insertion costs the next look-up a walk.
-    let _ = DIRECTORIES.insert(&inode.0, &value, 0);
+    let _ = DIRECTORIES.insert(&inode.0, states, 0);
+}
+
+/// Which of a directory's states is a policy's.
+#[inline(always)]
+fn place_of(policy: &Policy) -> usize {
+    masked::<{ POLICIES_A_DIRECTORY as i32 - 1 }>(u64::from(policy.epoch))
 }
 
 /// The word after `/` and the dentry's name, remembered or read; [`NO_WORD`] for a name too long for the stack.

@@ -11,7 +11,7 @@ use crate::{
     atomic::Cell,
     bound::unforeseen,
     kernel::DentryHead,
-    maps::{SCRATCH, constant},
+    maps::{DirectoryState, POLICIES_A_DIRECTORY, SCRATCH, constant},
 };
 
 /// Bytes that a path is built in: filled from its end, with room to write one more name before the
@@ -38,6 +38,8 @@ pub struct Slot {
     pub sources: Sources,
     /// The dentry that a walk is at.
     pub head: DentryHead,
+    /// What is to be kept of a directory.
+    pub states: [DirectoryState; POLICIES_A_DIRECTORY],
     /// A path, from some offset up to [`PATH_END`].
     pub path: [u8; PATH_BYTES],
     /// A record.

@@ -1,34 +1,50 @@
-//! Who holds what is attached: a BPF file system of this process's own, mounted nowhere.
+//! Who holds what is attached: a BPF file system that is mounted nowhere.
 //!
 //! So there are two ways to let go: with nothing left when it is done, and without waiting for that. Closing a tracing
 //! link's descriptor waits until no task can be inside its trampoline any more: on Linux 6.1 and 6.12 with
 //! `CONFIG_PREEMPTION` at least 0.1 s for each (`ftrace_shutdown` in kernel/trace/ftrace.c waits for a grace period of RCU
 //! tasks, and `rcu_tasks_kthread` in kernel/rcu/tasks.h pauses between two), 8 s for all the hooks. The last reference to
 //! a pinned link goes with its inode, and the kernel then detaches in a worker of its own (`bpf_link_put` in
-//! kernel/bpf/syscall.c), for which nobody waits. As nothing else refers to the file system, it goes with its
-//! descriptor, however this process ends.
+//! kernel/bpf/syscall.c), for which nobody waits. As nothing but descriptors refers to the file system, it goes with the
+//! last of them, however processes end.
 //!
 //! Before Linux 6.5 the worker does so only for who may not sleep, and whoever closes the file system waits after all.
 //! There, another process is the last to have it.
+//!
+//! Other runs can have it too ([`super::share`]): by a descriptor of their own, which they get through `/proc` as root. The
+//! lock on its directory is then what keeps them from writing to the maps at once.
 
 use std::{
+    fs::File,
     io,
     os::fd::{AsRawFd as _, OwnedFd},
+    path::Path,
     process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use aya::{
+    maps::{Map, MapData, MapError},
     pin::PinError,
-    programs::links::{FdLink, PinnedLink},
+    programs::links::{FdLink, LinkError, PinnedLink},
 };
 use procfs::sys::kernel::Version;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags, flock, open},
+    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
+};
 
-/// The file system. Dropped, it takes every link back and waits until all are detached; [`Held::let_go`] does not wait.
+use super::hooks::HOOKS;
+
+/// The file system. Dropped, it takes every link back and waits until all are detached, unless others have it too;
+/// [`Held::let_go`] does not wait.
 pub(super) struct Held {
-    mount: Option<OwnedFd>,
-    names: Vec<&'static str>,
+    root: Option<OwnedFd>,
 }
+
+/// The file system's lock. Goes when it is dropped, and with the process.
+pub(super) struct Lock(#[expect(dead_code, reason = "closed when it is dropped")] File);
 
 impl Held {
     /// Makes the file system. Linux ≥ 5.2; `CAP_SYS_ADMIN` in the first user namespace.
@@ -36,9 +52,15 @@ impl Held {
         let context = fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&context)?;
         let none = MountAttrFlags::empty();
+        let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, none)?;
+        Self::at(Path::new(&format!("/proc/self/fd/{}", mount.as_raw_fd())))
+    }
+
+    /// The one whose root is there.
+    pub(super) fn at(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
-            mount: Some(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, none)?),
-            names: Vec::new(),
+            root: Some(open(path, flags, Mode::empty())?),
         })
     }
 
@@ -46,50 +68,84 @@ impl Held {
     ///
     /// # Errors
     /// If it cannot be pinned; the link is gone then.
-    pub(super) fn hold(&mut self, link: FdLink, name: &'static str) -> Result<(), PinError> {
-        if let Some(mount) = &self.mount {
-            link.pin(path(mount, name))?;
-            self.names.push(name);
-        }
-        Ok(())
+    pub(super) fn hold(&self, link: FdLink, name: &'static str) -> Result<(), PinError> {
+        link.pin(self.path(name)).map(drop)
     }
 
-    /// Has the kernel detach everything, and does not wait for it.
+    /// Holds a map.
+    pub(super) fn hold_map(&self, map: &Map, name: &'static str) -> Result<(), PinError> {
+        map.pin(self.path(name))
+    }
+
+    /// A link that is held.
+    pub(super) fn link(&self, name: &str) -> Result<FdLink, LinkError> {
+        PinnedLink::from_pin(self.path(name)).map(FdLink::from)
+    }
+
+    /// A map that is held.
+    pub(super) fn map(&self, name: &str) -> Result<MapData, MapError> {
+        MapData::from_pin(self.path(name))
+    }
+
+    /// Whether something of that name is held.
+    pub(super) fn has(&self, name: &str) -> bool {
+        Path::new(&self.path(name)).exists()
+    }
+
+    /// Waits for the lock; `None` if somebody still has it after `patience`.
+    pub(super) fn lock(&self, patience: Duration) -> io::Result<Option<Lock>> {
+        let deadline = Instant::now() + patience;
+        // Opened anew: a lock belongs to what was opened, and this must not be shared with anyone.
+        let root = File::open(self.path("."))?;
+        loop {
+            match flock(&root, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(Lock(root))),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                    thread::sleep(LOOK_EVERY);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Has the kernel detach everything that nobody else holds, and does not wait for it.
     pub(super) fn let_go(mut self) {
-        let Some(mount) = self.mount.take() else {
+        let Some(root) = self.root.take() else {
             return;
         };
-        let waits = !self.names.is_empty()
-            && Version::current().is_ok_and(|kernel| kernel < Version::new(6, 5, 0));
-        if let (true, Ok(mount)) = (waits, mount.try_clone()) {
+        let waits = Version::current().is_ok_and(|kernel| kernel < Version::new(6, 5, 0));
+        if waits && let Ok(root) = root.try_clone() {
             // Any program that ends by itself will do, and nobody waits for it. Where none can be started, this process
             // waits.
             let _ = Command::new("/proc/self/exe")
                 .arg("--version")
-                .stdin(mount)
+                .stdin(root)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn();
         }
     }
-}
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        let Some(mount) = self.mount.take() else {
-            return;
-        };
-        let links = self.names.iter();
-        let links: Vec<_> = links
-            .map(|name| PinnedLink::from_pin(path(&mount, name)))
-            .collect();
-        // Whoever has a link last waits for it: that is not to be the kernel's worker.
-        drop(mount);
-        drop(links);
+    // BPF_OBJ_PIN takes a directory's descriptor only since Linux 6.5; a path to it has always been good.
+    fn path(&self, name: &str) -> String {
+        let root = self.root.as_ref().map_or(-1, OwnedFd::as_raw_fd);
+        format!("/proc/self/fd/{root}/{name}")
     }
 }
 
-// BPF_OBJ_PIN takes a directory's descriptor only since Linux 6.5; a path to it has always been good.
-fn path(mount: &OwnedFd, name: &str) -> String {
-    format!("/proc/self/fd/{}/{name}", mount.as_raw_fd())
+/// How often a lock that somebody has is asked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let links: Vec<_> = HOOKS
+            .iter()
+            .filter_map(|hook| self.link(hook.program).ok())
+            .collect();
+        // Whoever has a link last waits for it: that is not to be the kernel's worker.
+        drop(self.root.take());
+        drop(links);
+    }
 }

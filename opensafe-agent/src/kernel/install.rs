@@ -1,22 +1,20 @@
 //! Writes a policy's tables into the kernel's maps.
 //!
-//! There is room for two policies. One is in force, the other is written; then the sandbox is
+//! A sandbox has room for two policies. One is in force, the other is written; then the sandbox is
 //! switched to it by one store. What a switch leaves behind is overwritten by the next policy, after
 //! every program that could still read it has ended.
 
-use aya::{
-    Ebpf,
-    maps::{
-        MapData,
-        lpm_trie::{Key, LpmTrie},
-    },
-};
+use aya::maps::lpm_trie::Key;
 use opensafe_common::tables::{
-    CHUNK_CELLS, DEAD, DEAD_CELLS, NetKey, Policy, PortKey, SuperblockKey,
+    CHUNK_CELLS, DEAD, DEAD_CELLS, NetKey, POLICIES_A_SANDBOX, Policy, PortKey, SuperblockKey,
 };
 use zerocopy::transmute;
 
-use super::{KernelError, array, hash, map_error};
+use super::{
+    KernelError,
+    maps::{Maps, map_error},
+    seat::Seat,
+};
 use crate::{
     event::Generation,
     tables::{NetEntry, PortEntry, SuperblockId, Tables},
@@ -29,14 +27,12 @@ type SuperblockBytes = [u8; size_of::<SuperblockKey>()];
 /// Cells in one chunk of the arena, as bytes of a map value.
 const CHUNK_BYTES: usize = CHUNK_CELLS * size_of::<u32>();
 
-/// The two places where a policy can be.
+/// The two regions where a sandbox's policy can be.
 pub(super) struct Regions {
-    /// Cells in each.
-    room: usize,
     /// How many policies were installed.
     installed: u32,
-    /// What each place holds besides cells, to be removed before it is used again.
-    leftovers: [Leftovers; 2],
+    /// What each region holds besides cells, to be removed before it is used again.
+    leftovers: [Leftovers; POLICIES_A_SANDBOX as usize],
 }
 
 /// Keys of one policy in the maps that all policies share.
@@ -47,6 +43,22 @@ pub(super) struct Leftovers {
     ports: Vec<(u32, PortBytes)>,
 }
 
+/// Where one policy goes.
+pub(super) struct Region {
+    /// Index of the [`Policy`].
+    pub(super) policy: u32,
+    /// First chunk of the arena.
+    pub(super) first_chunk: u32,
+    /// How many.
+    pub(super) chunks: u32,
+}
+
+impl Region {
+    fn first_cell(&self) -> u32 {
+        u32::try_from(self.first_chunk as usize * CHUNK_CELLS).unwrap_or(u32::MAX)
+    }
+}
+
 /// A policy that was written.
 pub(super) struct Installed {
     /// Index of its [`Policy`].
@@ -55,20 +67,12 @@ pub(super) struct Installed {
 }
 
 impl Regions {
-    /// Room for two policies of that size, each with half as much again: a mount that appears makes
-    /// a policy larger.
-    pub(super) fn for_policies_of(cells: usize) -> Self {
-        let room = (cells + cells / 2 + CHUNK_CELLS).next_multiple_of(CHUNK_CELLS);
+    /// Nothing is installed yet.
+    pub(super) fn new() -> Self {
         Self {
-            room,
             installed: 0,
             leftovers: Default::default(),
         }
-    }
-
-    /// Cells in the whole arena.
-    pub(super) fn cells(&self) -> usize {
-        CHUNK_CELLS + 2 * self.room
     }
 
     /// Generation of the policy in force.
@@ -78,70 +82,83 @@ impl Regions {
 
     /// Notes that the policy just written is in force.
     pub(super) fn use_next(&mut self, installed: Installed) {
-        self.leftovers[installed.slot as usize & 1] = installed.leftovers;
+        self.leftovers[self.next()] = installed.leftovers;
         self.installed += 1;
     }
 
-    fn next_slot(&self) -> u32 {
-        self.installed & 1
+    /// Removes what is left of all policies. Nobody may be in the sandbox any more.
+    pub(super) fn clear(&mut self, maps: &mut Maps) {
+        wait_for_programs();
+        for leftovers in &mut self.leftovers {
+            remove(maps, &std::mem::take(leftovers));
+        }
     }
 
-    /// First cell of a place; the first chunk is the dead state's.
-    fn base(&self, slot: u32) -> usize {
-        CHUNK_CELLS + slot as usize * self.room
+    fn next(&self) -> usize {
+        (self.installed % POLICIES_A_SANDBOX) as usize
     }
 }
 
-/// Writes everything of a policy but the switch to it.
+/// Chunks for a sandbox with policies of that size, each with half as much again: a mount that appears makes a policy
+/// larger.
+pub(super) fn chunks_for(cells: usize) -> u32 {
+    let region = (cells + cells / 2 + CHUNK_CELLS).div_ceil(CHUNK_CELLS);
+    u32::try_from(region)
+        .unwrap_or(u32::MAX)
+        .saturating_mul(POLICIES_A_SANDBOX)
+}
+
+/// Chunks at the head of the arena that no sandbox has: those of the dead state.
+pub(super) const DEAD_CHUNKS: u32 = 1;
+const _: () = assert!(DEAD_CELLS <= DEAD_CHUNKS as usize * CHUNK_CELLS && DEAD == 0);
+
+/// Writes everything of a policy but the switch to it. `epoch` is the policy's own among all in these maps.
 pub(super) fn write(
-    ebpf: &mut Ebpf,
+    maps: &mut Maps,
+    seat: Seat,
     regions: &mut Regions,
+    epoch: u32,
     tables: &Tables,
 ) -> Result<Installed, KernelError> {
-    const _: () = assert!(DEAD_CELLS <= CHUNK_CELLS && DEAD == 0);
-    let slot = regions.next_slot();
+    let region = regions.next();
     wait_for_programs();
-    remove(
-        ebpf,
-        &std::mem::take(&mut regions.leftovers[slot as usize & 1]),
-    );
-    let keys = Leftovers::of(slot, tables);
-    let base = regions.base(slot);
-    let written = write_all(ebpf, regions, base, tables, &keys);
-    if written.is_err() {
-        remove(ebpf, &keys);
-    }
-    written.map(|()| Installed {
-        slot,
-        leftovers: keys,
-    })
-}
-
-fn write_all(
-    ebpf: &mut Ebpf,
-    regions: &Regions,
-    base: usize,
-    tables: &Tables,
-    keys: &Leftovers,
-) -> Result<(), KernelError> {
-    write_cells(ebpf, regions.room, base, tables)?;
-    let cells_at = u32::try_from(base).unwrap_or(u32::MAX);
-    write_keys(ebpf, cells_at, tables, keys)?;
+    remove(maps, &std::mem::take(&mut regions.leftovers[region]));
+    let place = seat.region(region);
     let policy = Policy {
         generation: regions.installed + 1,
-        reserved: 0,
+        epoch,
         default: tables.default,
         nameless: tables.nameless,
         other_family: tables.other_family,
         operations: tables.operations,
         sockets: tables.sockets,
-        abstract_names: Tables::relocate_start(tables.abstract_names, cells_at),
+        abstract_names: Tables::relocate_start(tables.abstract_names, place.first_cell()),
         classes: tables.classes,
     };
+    let keys = Leftovers::of(place.policy, tables);
+    let written = write_all(maps, &place, policy, tables, &keys);
+    if written.is_err() {
+        remove(maps, &keys);
+    }
+    written.map(|()| Installed {
+        slot: place.policy,
+        leftovers: keys,
+    })
+}
+
+fn write_all(
+    maps: &mut Maps,
+    place: &Region,
+    policy: Policy,
+    tables: &Tables,
+    keys: &Leftovers,
+) -> Result<(), KernelError> {
+    write_cells(maps, place, tables)?;
+    write_keys(maps, place.first_cell(), tables, keys)?;
     let bytes: [u8; size_of::<Policy>()] = transmute!(policy);
-    let mut policies = array::<[u8; size_of::<Policy>()]>(ebpf, "POLICIES")?;
+    let mut policies = maps.array::<[u8; size_of::<Policy>()]>("POLICIES")?;
     policies
-        .set(regions.next_slot(), bytes, 0)
+        .set(place.policy, bytes, 0)
         .map_err(map_error("POLICIES"))
 }
 
@@ -157,68 +174,63 @@ fn wait_for_programs() {
     }
 }
 
-fn remove(ebpf: &mut Ebpf, leftovers: &Leftovers) {
+fn remove(maps: &mut Maps, leftovers: &Leftovers) {
     // What is not there need not be removed.
-    if let Ok(mut superblocks) = hash::<SuperblockBytes, [u8; 8]>(ebpf, "SUPERBLOCKS") {
+    if let Ok(mut superblocks) = maps.hash::<SuperblockBytes, [u8; 8]>("SUPERBLOCKS") {
         for key in &leftovers.superblocks {
             let _ = superblocks.remove(key);
         }
     }
-    if let Ok(mut nets) = trie::<NetBytes>(ebpf, "NETS") {
+    if let Ok(mut nets) = maps.trie::<NetBytes>("NETS") {
         for (bits, key) in &leftovers.nets {
             let _ = nets.remove(&Key::new(*bits, *key));
         }
     }
-    if let Ok(mut ports) = trie::<PortBytes>(ebpf, "PORTS") {
+    if let Ok(mut ports) = maps.trie::<PortBytes>("PORTS") {
         for (bits, key) in &leftovers.ports {
             let _ = ports.remove(&Key::new(*bits, *key));
         }
     }
 }
 
-fn write_cells(
-    ebpf: &mut Ebpf,
-    room: usize,
-    base: usize,
-    tables: &Tables,
-) -> Result<(), KernelError> {
-    let cells = tables.relocate(u32::try_from(base).unwrap_or(u32::MAX));
+fn write_cells(maps: &mut Maps, place: &Region, tables: &Tables) -> Result<(), KernelError> {
+    let cells = tables.relocate(place.first_cell());
+    let room = place.chunks as usize * CHUNK_CELLS;
     if cells.len() > room {
         return Err(KernelError::NoRoom {
             needed: cells.len(),
             room,
         });
     }
-    let mut arena = array::<[u8; CHUNK_BYTES]>(ebpf, "ARENA")?;
-    for (i, chunk) in cells.chunks(CHUNK_CELLS).enumerate() {
+    let mut arena = maps.array::<[u8; CHUNK_BYTES]>("ARENA")?;
+    for (chunk, index) in cells.chunks(CHUNK_CELLS).zip(place.first_chunk..) {
         let mut whole = [0u32; CHUNK_CELLS];
         whole[..chunk.len()].copy_from_slice(chunk);
         let bytes: [u8; CHUNK_BYTES] = transmute!(whole);
-        let index = u32::try_from(base / CHUNK_CELLS + i).unwrap_or(u32::MAX);
         arena.set(index, bytes, 0).map_err(map_error("ARENA"))?;
     }
     Ok(())
 }
 
 fn write_keys(
-    ebpf: &mut Ebpf,
+    maps: &mut Maps,
     cells_at: u32,
     tables: &Tables,
     keys: &Leftovers,
 ) -> Result<(), KernelError> {
-    let mut superblocks = hash::<SuperblockBytes, [u8; 8]>(ebpf, "SUPERBLOCKS")?;
+    let mut superblocks = maps.hash::<SuperblockBytes, [u8; 8]>("SUPERBLOCKS")?;
     for (key, (_, start)) in keys.superblocks.iter().zip(&tables.superblocks) {
         let value: [u8; 8] = transmute!(Tables::relocate_start(*start, cells_at));
         superblocks
             .insert(key, value, 0)
             .map_err(map_error("SUPERBLOCKS"))?;
     }
-    let mut nets = trie::<NetBytes>(ebpf, "NETS")?;
+    let mut nets = maps.trie::<NetBytes>("NETS")?;
     for ((bits, key), entry) in keys.nets.iter().zip(&tables.nets) {
         nets.insert(&Key::new(*bits, *key), entry.class, 0)
             .map_err(map_error("NETS"))?;
     }
-    let mut ports = trie::<PortBytes>(ebpf, "PORTS")?;
+    let mut ports = maps.trie::<PortBytes>("PORTS")?;
     for ((bits, key), entry) in keys.ports.iter().zip(&tables.ports) {
         ports
             .insert(&Key::new(*bits, *key), entry.verdict as u32, 0)
@@ -263,12 +275,4 @@ impl Leftovers {
             ports: tables.ports.iter().map(port).collect(),
         }
     }
-}
-
-fn trie<'a, K: aya::Pod>(
-    ebpf: &'a mut Ebpf,
-    name: &'static str,
-) -> Result<LpmTrie<&'a mut MapData, K, u32>, KernelError> {
-    let map = ebpf.map_mut(name).ok_or(KernelError::Absent(name))?;
-    LpmTrie::try_from(map).map_err(map_error(name))
 }

@@ -1,9 +1,9 @@
 //! The kernel side as the agent holds it: the only module that knows aya.
 //!
-//! [`Kernel::load`] makes the maps and loads the programs; nothing is attached yet.
-//! [`Kernel::install`] writes a policy's tables, [`Kernel::arm`] puts a cgroup under it,
-//! [`Kernel::attach`] makes it all effective. When the value is dropped, everything is gone from the
-//! kernel; [`Kernel::let_go`] does not wait for that. Nothing is pinned where another process could find it.
+//! [`Kernel::load`] makes the maps and loads the programs; nothing is attached yet. [`Kernel::shared`] has those of another
+//! run, if there are any. [`Kernel::install`] writes a policy's tables, [`Kernel::arm`] puts a cgroup under it,
+//! [`Kernel::attach`] makes it all effective. When the value is dropped, everything of it is gone from the
+//! kernel; [`Kernel::let_go`] does not wait for that. Nothing is pinned where any but root could find it.
 
 mod abilities;
 mod btf;
@@ -13,27 +13,23 @@ mod hooks;
 #[allow(unsafe_code)] // membarrier(2), for which there is no safe wrapper
 mod install;
 pub mod knock;
+mod maps;
+mod marks;
 mod messages;
 mod programs;
 mod reader;
+mod seat;
+mod share;
 mod terminal;
 
 use std::{
     fs::File,
-    io::{self, BufRead as _, BufReader, Read as _},
+    io::{self, BufRead as _, BufReader},
     os::{fd::AsFd, unix::fs::MetadataExt as _},
 };
 
-use aya::{
-    Btf, Ebpf, EbpfError, EbpfLoader,
-    maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
-    programs::Iter,
-};
-use opensafe_common::{
-    counter::Counter,
-    layout::Host,
-    tables::{CHUNK_CELLS, FIRST_CGROUPS, FirstCgroup, MAX_CGROUPS, Sandbox},
-};
+use aya::{Btf, Ebpf, EbpfError, EbpfLoader, maps::MapError};
+use opensafe_common::{counter::Counter, layout::Host, tables::Sandbox};
 use zerocopy::IntoBytes;
 
 pub use abilities::{LSM_LIST, listed};
@@ -43,9 +39,12 @@ pub use reader::Events;
 pub use terminal::{Terminal, is_master};
 
 use held::Held;
-use install::Regions;
+use install::{DEAD_CHUNKS, Regions, chunks_for};
+use maps::{Maps, map_error, ring_buffer};
 use messages::Messages;
 use programs::States;
+use seat::Seat;
+use share::Sharing;
 
 use crate::{
     event::{Generation, Pid},
@@ -96,6 +95,15 @@ pub enum KernelError {
         /// Why.
         reason: String,
     },
+    /// Another run has the maps' lock.
+    #[error(
+        "another run has kept what the runs share locked for {} s\n  see what it does: `opensafe runs`",
+        share::PATIENCE.as_secs()
+    )]
+    Locked,
+    /// The maps' lock could not be asked for.
+    #[error("cannot lock what the runs share: {0}")]
+    Lock(io::Error),
     /// The reader's thread could not be started.
     #[error("cannot start the event reader: {0}")]
     Reader(#[from] io::Error),
@@ -125,71 +133,56 @@ pub enum State {
 
 /// The programs and maps.
 pub struct Kernel {
-    ebpf: Ebpf,
+    maps: Maps,
+    /// The programs as long as they are ours alone; shared ones live by their links.
+    programs: Option<Ebpf>,
     messages: Option<Messages>,
     states: States,
+    seat: Seat,
     regions: Regions,
+    ring_bytes: u32,
     rename_lock_known: bool,
     /// When it was loaded, in seconds since 1970.
     started_s: u32,
+    sharing: Sharing,
     held: Option<Held>,
 }
 
 impl Kernel {
-    /// Makes the maps and loads every program that the kernel takes. Linux ≥ 6.1.
+    /// Makes the maps and loads every program that the kernel takes, for one sandbox alone. Linux ≥ 6.1.
     pub fn load(sizes: &Sizes) -> Result<Self, KernelError> {
+        // Without a file system to hold the links, whoever drops this value waits.
+        Self::load_for(sizes, Held::new().ok(), Sharing::No)
+    }
+
+    fn load_for(sizes: &Sizes, held: Option<Held>, sharing: Sharing) -> Result<Self, KernelError> {
         if OBJECT.is_empty() {
             return Err(KernelError::NoObject);
         }
         let vmlinux = btf::Btf::vmlinux()?;
-        let rename_lock = rename_lock();
-        let kernel = Self::load_with(sizes, &vmlinux, rename_lock)?;
-        if rename_lock != 0 && !kernel.has(FORGETTING_HOOK) {
+        let mut rename_lock = rename_lock();
+        let chunks = DEAD_CHUNKS + chunks_for(sizes.policy_cells) + sharing.more_chunks();
+        let (mut ebpf, mut states) = load_with(sizes, &vmlinux, rename_lock, chunks)?;
+        if rename_lock != 0 && !is_loaded(&states, FORGETTING_HOOK) {
             // A state that nobody forgets when its directory goes would be another's.
-            return Self::load_with(sizes, &vmlinux, 0);
-        }
-        Ok(kernel)
-    }
-
-    fn load_with(sizes: &Sizes, vmlinux: &btf::Btf, rename_lock: u64) -> Result<Self, KernelError> {
-        let offsets = vmlinux.offsets()?;
-        let cpus = u32::try_from(aya::util::nr_cpus().map_or(1, |cpus| cpus)).unwrap_or(1);
-        let scratch_slots = (cpus * SCRATCH_SLOTS_A_CPU).max(16);
-        let host = Host {
-            rename_lock,
-            scratch_slots,
-            setattr_dentry: vmlinux.setattr_dentry(),
-        };
-        let regions = Regions::for_policies_of(sizes.policy_cells);
-        let chunks = u32::try_from(regions.cells().div_ceil(CHUNK_CELLS)).unwrap_or(u32::MAX);
-        let btf = Btf::from_sys_fs()
-            .map_err(|error| KernelError::Object(Box::new(EbpfError::BtfError(error))))?;
-        let mut ebpf = EbpfLoader::new()
-            .btf(Some(&btf))
-            .verifier_log_level(programs::verifier_log_level())
-            .override_global("OFFSETS", offsets.as_bytes(), true)
-            .override_global("HOST", host.as_bytes(), true)
-            .map_max_entries("EVENTS", sizes.ring_bytes)
-            .map_max_entries("ARENA", chunks)
-            .map_max_entries("SCRATCH", scratch_slots)
-            .load(OBJECT)
-            .map_err(|error| KernelError::Object(Box::new(error)))?;
-        let stands_in = |hook: &Hook| hook.attach == Attach::Cgroup;
-        let mut states = programs::load(&mut ebpf, vmlinux, &btf, |hook| !stands_in(hook));
-        // What stands in for the LSM's hooks is loaded where they are missing, or to find out.
-        if sizes.stand_ins || listed() == Some(false) || !is_loaded(&states, MAIN_HOOK) {
-            states.append(&mut programs::load(&mut ebpf, vmlinux, &btf, stands_in));
+            rename_lock = 0;
+            (ebpf, states) = load_with(sizes, &vmlinux, rename_lock, chunks)?;
         }
         let messages = Messages::of(&mut ebpf);
+        let mut maps = Maps::of(&mut ebpf)?;
+        let seat = Seat::take(&mut maps, chunks_for(sizes.policy_cells))?;
         Ok(Self {
-            ebpf,
+            maps,
+            programs: Some(ebpf),
             messages,
             states,
-            regions,
+            seat: seat.ok_or(KernelError::Absent("place for the first sandbox"))?,
+            regions: Regions::new(),
+            ring_bytes: sizes.ring_bytes,
             rename_lock_known: rename_lock != 0,
             started_s: now_s(),
-            // Without it, whoever drops this value waits.
-            held: Held::new().ok(),
+            sharing,
+            held,
         })
     }
 
@@ -215,7 +208,12 @@ impl Kernel {
     /// Writes a policy's tables and puts the sandbox under it, at one instant: whoever asks sees the
     /// policy before or this one, never a mixture. On an error the policy before stays.
     pub fn install(&mut self, tables: &Tables, enforce: bool) -> Result<Generation, KernelError> {
-        let installed = install::write(&mut self.ebpf, &mut self.regions, tables)?;
+        let epoch = {
+            let _lock = self.lock()?;
+            seat::next_epoch(&mut self.maps)?
+        };
+        let installed =
+            install::write(&mut self.maps, self.seat, &mut self.regions, epoch, tables)?;
         let terminal = Terminal::own();
         let sandbox = Sandbox {
             policy: installed.slot,
@@ -228,60 +226,49 @@ impl Kernel {
             terminal_inode: terminal.map_or(0, |terminal| terminal.inode),
         };
         let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
-        let mut sandboxes: Array<_, [u8; size_of::<Sandbox>()]> =
-            array(&mut self.ebpf, "SANDBOXES")?;
+        let mut sandboxes = self.maps.array::<[u8; size_of::<Sandbox>()]>("SANDBOXES")?;
         sandboxes
-            .set(SANDBOX, bytes, 0)
+            .set(self.seat.sandbox, bytes, 0)
             .map_err(map_error("SANDBOXES"))?;
         self.regions.use_next(installed);
         Ok(self.regions.generation())
     }
 
-    /// Arms a cgroup by its id (its directory's inode number).
+    /// Arms a cgroup by its id (its directory's inode number). Nobody may be in it yet.
     pub fn arm(&mut self, cgroup: u64) -> Result<(), KernelError> {
-        let mut bits: Array<_, u64> = array(&mut self.ebpf, "CGROUP_BITS")?;
-        // The bit first: whoever is in the map must not be passed over by the filter. Only this
-        // function and the kernel's own atomic OR change these words; arming happens before attach.
-        let word = u32::try_from(cgroup >> 6 & 1023).unwrap_or(0);
-        let old = bits.get(&word, 0).map_err(map_error("CGROUP_BITS"))?;
-        bits.set(word, old | 1 << (cgroup & 63), 0)
-            .map_err(map_error("CGROUP_BITS"))?;
-        let mut cgroups: HashMap<_, u64, u32> = hash(&mut self.ebpf, "CGROUPS")?;
-        cgroups
-            .insert(cgroup, SANDBOX, 0)
-            .map_err(map_error("CGROUPS"))?;
-        let first: [u8; size_of::<FirstCgroup>()] = zerocopy::transmute!(FirstCgroup {
-            cgroup,
-            sandbox: u64::from(SANDBOX),
-        });
-        let place = u32::try_from(cgroup % u64::from(FIRST_CGROUPS)).unwrap_or(0);
-        let mut places: Array<_, [u8; size_of::<FirstCgroup>()]> = array(&mut self.ebpf, "FIRST")?;
-        places.set(place, first, 0).map_err(map_error("FIRST"))
+        self.seat.arm(&mut self.maps, cgroup)
     }
 
-    /// Attaches what was loaded. Where the LSM's hooks are there, the cgroup's are not used.
+    /// Attaches what was loaded; what is shared is attached already. Where the LSM's hooks are there, the cgroup's are not
+    /// used.
     pub fn attach(&mut self, cgroup: &impl AsFd) -> Result<(), KernelError> {
         let lsm = self.lsm_in_effect();
+        let Some(programs) = &mut self.programs else {
+            return Ok(());
+        };
         for hook in HOOKS {
             let wanted = match hook.attach {
                 Attach::Cgroup => !lsm,
                 Attach::Lsm | Attach::RawTracepoint => true,
-                Attach::Iterator => false,
+                // Without anyone to hold its link it is attached when it is asked.
+                Attach::Iterator => self.held.is_some(),
             };
-            if wanted && self.has(hook.program) {
-                programs::attach(&mut self.ebpf, hook, cgroup, self.held.as_mut()).map_err(
-                    |reason| KernelError::Attach {
+            if wanted && is_loaded(&self.states, hook.program) {
+                programs::attach(programs, hook, cgroup, self.held.as_ref()).map_err(|reason| {
+                    KernelError::Attach {
                         hook: hook.target,
                         reason,
-                    },
-                )?;
+                    }
+                })?;
             }
         }
+        self.open_to_others();
         Ok(())
     }
 
     /// Ends, and leaves it to the kernel to detach the programs: on Linux 6.1 and 6.12 that may take 8 s.
     pub fn let_go(mut self) {
+        self.leave();
         if let Some(held) = self.held.take() {
             drop(self);
             held.let_go();
@@ -290,67 +277,69 @@ impl Kernel {
 
     /// Starts reading events. Once.
     pub fn events(&mut self) -> Result<Events, KernelError> {
-        let map = self
-            .ebpf
-            .take_map("EVENTS")
-            .ok_or(KernelError::Absent("map EVENTS"))?;
-        let ring = RingBuf::try_from(map).map_err(map_error("EVENTS"))?;
+        let ring = ring_buffer(self.ring_bytes)?;
+        self.maps
+            .events()?
+            .insert(self.seat.sandbox, &ring, 0)
+            .map_err(map_error("EVENTS"))?;
         Ok(Events::start(ring)?)
     }
 
-    /// What the programs had to say since the last call: rare trouble, in words.
+    /// What the programs had to say about this sandbox since the last call: rare trouble, in words.
     pub fn messages(&mut self) -> Vec<String> {
+        let sandbox = self.seat.sandbox;
+        let about = |said: String| {
+            let (about, words) = said.split_once(' ')?;
+            (about.parse() == Ok(sandbox)).then(|| words.to_owned())
+        };
         self.messages
             .as_mut()
             .map(Messages::take)
             .unwrap_or_default()
+            .into_iter()
+            .filter_map(about)
+            .collect()
     }
 
     /// Reads a counter.
     #[must_use]
     pub fn count(&self, counter: Counter) -> u64 {
-        let Some(map) = self.ebpf.map("COUNTERS") else {
-            return 0;
-        };
-        let Ok(counters) = PerCpuArray::<_, [u64; Counter::COUNT]>::try_from(map) else {
+        let Some(counters) = self.maps.counters::<[u64; Counter::COUNT]>() else {
             return 0;
         };
         let of_cpu = |counters: &[u64; Counter::COUNT]| counters.get(counter as usize).copied();
         counters
-            .get(&0, 0)
+            .get(&self.seat.sandbox, 0)
             .map_or(0, |cpus| cpus.iter().filter_map(of_cpu).sum())
     }
 
-    /// Tasks that carry a mark, those outside the sandbox's cgroup included.
+    /// Tasks that carry this sandbox's mark, those outside its cgroup included.
     #[must_use]
-    pub fn marked(&self) -> usize {
-        let tasks = self.ebpf.map("TASKS");
-        let tasks = tasks.and_then(|map| HashMap::<_, u64, u32>::try_from(map).ok());
-        tasks.map_or(0, |tasks| tasks.keys().flatten().count())
+    pub fn marked(&mut self) -> usize {
+        match self.marks() {
+            Ok(tasks) => tasks.len(),
+            // Slower, and dead tasks that are not freed yet are among them.
+            Err(_) => self.seat.marks(&mut self.maps),
+        }
     }
 
-    /// Processes with a task that carries a mark, wherever they are. Linux ≥ 5.8.
+    /// Processes with a task that carries this sandbox's mark, wherever they are. Linux ≥ 5.8.
     ///
     /// # Errors
     /// If the kernel cannot be asked.
     pub fn marked_processes(&mut self) -> io::Result<Vec<Pid>> {
-        let program = self.ebpf.program_mut("marked_tasks");
-        let program = program.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        let attached = <&mut Iter>::try_from(program).and_then(|iterator| {
-            let link = iterator.attach()?;
-            iterator.take_link(link)
-        });
-        let mut told = Vec::new();
-        attached
-            .map_err(|error| io::Error::other(programs::describe(&error)))?
-            .into_file()
-            .map_err(io::Error::other)?
-            .read_to_end(&mut told)?;
-        let ids = told.chunks_exact(4).filter_map(|id| id.try_into().ok());
-        let mut processes: Vec<Pid> = ids.map(|id| Pid(u32::from_ne_bytes(id))).collect();
+        let mut processes = self.marks()?;
         processes.sort_unstable();
         processes.dedup();
         Ok(processes)
+    }
+
+    fn marks(&mut self) -> io::Result<Vec<Pid>> {
+        marks::of(
+            self.seat.sandbox,
+            self.held.as_ref(),
+            self.programs.as_mut(),
+        )
     }
 
     /// Whether marks go when their tasks do.
@@ -373,6 +362,40 @@ impl Kernel {
     }
 }
 
+fn load_with(
+    sizes: &Sizes,
+    vmlinux: &btf::Btf,
+    rename_lock: u64,
+    chunks: u32,
+) -> Result<(Ebpf, States), KernelError> {
+    let offsets = vmlinux.offsets()?;
+    let cpus = u32::try_from(aya::util::nr_cpus().map_or(1, |cpus| cpus)).unwrap_or(1);
+    let scratch_slots = (cpus * SCRATCH_SLOTS_A_CPU).max(16);
+    let host = Host {
+        rename_lock,
+        scratch_slots,
+        setattr_dentry: vmlinux.setattr_dentry(),
+    };
+    let btf = Btf::from_sys_fs()
+        .map_err(|error| KernelError::Object(Box::new(EbpfError::BtfError(error))))?;
+    let mut ebpf = EbpfLoader::new()
+        .btf(Some(&btf))
+        .verifier_log_level(programs::verifier_log_level())
+        .override_global("OFFSETS", offsets.as_bytes(), true)
+        .override_global("HOST", host.as_bytes(), true)
+        .map_max_entries("ARENA", chunks)
+        .map_max_entries("SCRATCH", scratch_slots)
+        .load(OBJECT)
+        .map_err(|error| KernelError::Object(Box::new(error)))?;
+    let stands_in = |hook: &Hook| hook.attach == Attach::Cgroup;
+    let mut states = programs::load(&mut ebpf, vmlinux, &btf, |hook| !stands_in(hook));
+    // What stands in for the LSM's hooks is loaded where they are missing, or to find out.
+    if sizes.stand_ins || listed() == Some(false) || !is_loaded(&states, MAIN_HOOK) {
+        states.append(&mut programs::load(&mut ebpf, vmlinux, &btf, stands_in));
+    }
+    Ok((ebpf, states))
+}
+
 fn is_loaded(states: &States, program: &str) -> bool {
     matches!(states.get(program), Some(State::Loaded))
 }
@@ -381,11 +404,8 @@ fn is_loaded(states: &States, program: &str) -> bool {
 const MAIN_HOOK: &str = "file_open";
 /// Without this one, states of directories cannot be kept.
 const FORGETTING_HOOK: &str = "inode_free_security";
-/// The one sandbox of this kernel object.
-const SANDBOX: u32 = 0;
 /// Scratch slots for each CPU: a task can be preempted while it holds one.
 const SCRATCH_SLOTS_A_CPU: u32 = 4;
-const _: () = assert!(MAX_CGROUPS >= 1024);
 
 /// Address of the kernel's `rename_lock`, or 0 where the kernel does not tell. The list has a hundred
 /// thousand lines and this is far down, so it is read in pieces and only as far as needed.
@@ -419,27 +439,4 @@ fn namespace(kind: &str) -> u32 {
         .ok()
         .and_then(|inode| u32::try_from(inode).ok())
         .unwrap_or(0)
-}
-
-fn map_error(map: &'static str) -> impl Fn(MapError) -> KernelError {
-    move |source| KernelError::Map {
-        map,
-        source: Box::new(source),
-    }
-}
-
-fn array<'a, V: aya::Pod>(
-    ebpf: &'a mut Ebpf,
-    name: &'static str,
-) -> Result<Array<&'a mut MapData, V>, KernelError> {
-    let map = ebpf.map_mut(name).ok_or(KernelError::Absent(name))?;
-    Array::try_from(map).map_err(map_error(name))
-}
-
-fn hash<'a, K: aya::Pod, V: aya::Pod>(
-    ebpf: &'a mut Ebpf,
-    name: &'static str,
-) -> Result<HashMap<&'a mut MapData, K, V>, KernelError> {
-    let map = ebpf.map_mut(name).ok_or(KernelError::Absent(name))?;
-    HashMap::try_from(map).map_err(map_error(name))
 }

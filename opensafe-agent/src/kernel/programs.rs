@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     num::NonZero,
     os::fd::AsFd,
     sync::{Mutex, PoisonError},
@@ -13,7 +14,10 @@ use std::{
 
 use aya::{
     Btf, Ebpf, VerifierLogLevel,
-    programs::{CgroupAttachMode, CgroupSockAddr, Iter, Lsm, Program, ProgramError, RawTracePoint},
+    programs::{
+        CgroupAttachMode, CgroupSockAddr, Iter, Lsm, Program, ProgramError, RawTracePoint,
+        links::FdLink,
+    },
     sys::SyscallError,
 };
 use nix::errno::Errno;
@@ -87,12 +91,13 @@ fn load_one(program: &mut Program, hook: &Hook, btf: &Btf) -> State {
     }
 }
 
+/// Attaches a program, and has the link held if that can be: one to a cgroup stays with `ebpf`.
 // A link of its own adds itself to what others attached there; aya's modes are for kernels without links.
 pub(super) fn attach(
     ebpf: &mut Ebpf,
     hook: &Hook,
     cgroup: &impl AsFd,
-    held: Option<&mut Held>,
+    held: Option<&Held>,
 ) -> Result<(), String> {
     let program = ebpf
         .program_mut(hook.program)
@@ -100,14 +105,25 @@ pub(super) fn attach(
     let attached = match hook.attach {
         Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| {
             let link = lsm.attach()?;
-            held.map(|held| Ok((held, lsm.take_link(link)?)))
+            held.map(|held| Ok((held, lsm.take_link(link)?.into())))
                 .transpose()
         }),
-        Attach::RawTracepoint => <&mut RawTracePoint>::try_from(program)
-            .and_then(|tracepoint| tracepoint.attach(hook.target).map(|_| None)),
-        Attach::Iterator => {
-            <&mut Iter>::try_from(program).and_then(|iter| iter.attach().map(|_| None))
-        }
+        Attach::RawTracepoint => <&mut RawTracePoint>::try_from(program).and_then(|tracepoint| {
+            let link = tracepoint.attach(hook.target)?;
+            held.map(|held| Ok((held, tracepoint.take_link(link)?.into())))
+                .transpose()
+        }),
+        Attach::Iterator => <&mut Iter>::try_from(program).and_then(|iterator| {
+            let link = iterator.attach()?;
+            held.map(|held| {
+                let link = FdLink::try_from(iterator.take_link(link)?);
+                Ok((
+                    held,
+                    link.map_err(|error| ProgramError::IOError(io::Error::other(error)))?,
+                ))
+            })
+            .transpose()
+        }),
         Attach::Cgroup => <&mut CgroupSockAddr>::try_from(program).and_then(|hook| {
             hook.attach(cgroup.as_fd(), CgroupAttachMode::Single)
                 .map(|_| None)
@@ -115,7 +131,7 @@ pub(super) fn attach(
     };
     match attached.map_err(|error| refused(hook, &error))? {
         Some((held, link)) => held
-            .hold(link.into(), hook.program)
+            .hold(link, hook.program)
             .map_err(|error| with_cause(&error)),
         None => Ok(()),
     }
@@ -159,7 +175,7 @@ pub(super) fn describe(error: &ProgramError) -> String {
 }
 
 // aya's own words leave the errno to the source.
-fn with_cause(error: &dyn std::error::Error) -> String {
+pub(super) fn with_cause(error: &dyn std::error::Error) -> String {
     let cause = error.source().map(|source| format!(": {source}"));
     format!("{error}{}", cause.unwrap_or_default())
 }

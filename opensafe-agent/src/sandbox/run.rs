@@ -208,7 +208,7 @@ impl Armed {
             ring_bytes: RING_BYTES,
             stand_ins: false,
         };
-        let mut kernel = Kernel::load(&sizes)?;
+        let mut kernel = Kernel::shared(&sizes)?;
         let enforcement = kernel.enforcement();
         check(&enforcement, &prepared.needs, request.partial)?;
         let generation = kernel.install(&prepared.tables, request.mode == Mode::Enforce)?;

@@ -8,7 +8,7 @@ use aya_ebpf::{
 use aya_log_ebpf::warn;
 use opensafe_common::{
     counter::Counter,
-    event::{ExitBody, ForkBody, Kind},
+    event::{ExitBody, ForkBody, Kind, MarkedTask},
     verdict::{Access, Verdict},
 };
 
@@ -38,8 +38,11 @@ pub fn alloc(ctx: &LsmContext) -> i32 {
     match mark(child, sandbox) {
         Ok(()) => 0,
         Err(()) => {
-            count(Counter::ForksRefused);
-            warn!(ctx, "a fork was refused: no room to mark the child");
+            count(sandbox.0, Counter::ForksRefused);
+            warn!(
+                ctx,
+                "{} a fork was refused: no room to mark the child", sandbox.0
+            );
             -ENOMEM
         }
     }
@@ -117,10 +120,11 @@ pub fn cgroup_made(ctx: &RawTracePointContext) {
         None => Err(()),
     };
     if done.is_err() {
-        count(Counter::CgroupsUnarmed);
+        count(sandbox.0, Counter::CgroupsUnarmed);
         warn!(
             ctx,
-            "a cgroup that the sandbox made could not be armed: no room; its processes are held by their marks"
+            "{} a cgroup that the sandbox made could not be armed: no room; its processes are held by their marks",
+            sandbox.0
         );
     }
 }
@@ -133,7 +137,7 @@ pub fn cgroup_removed(ctx: &RawTracePointContext) {
     }
 }
 
-/// `iter/task`: writes the process id of each marked task for whoever reads.
+/// `iter/task`: writes a [`MarkedTask`] for each marked task, for whoever reads.
 #[inline(always)]
 pub fn tell_marked(context: *const u64) -> i32 {
     // `struct bpf_iter__task`: a pointer to `struct bpf_iter_meta`, whose first member is the file to write
@@ -148,18 +152,19 @@ pub fn tell_marked(context: *const u64) -> i32 {
         (core::ptr::read_volatile(meta), task)
     };
     let task = Task(task as u64);
-    if marked(task).is_none() {
+    let (Some(sandbox), Some(process)) = (marked(task), task.process()) else {
         return 0;
-    }
-    let Some(process) = task.process() else {
-        return 0;
+    };
+    let told = MarkedTask {
+        process,
+        sandbox: sandbox.0,
     };
     // SAFETY: the file is the one that this run of the iterator writes to.
     unsafe {
         generated::bpf_seq_write(
             file,
-            (&raw const process).cast(),
-            core::mem::size_of::<u32>() as u32,
+            (&raw const told).cast(),
+            core::mem::size_of::<MarkedTask>() as u32,
         )
     };
     0

@@ -1,7 +1,7 @@
 //! Terminals: typing into them, taking them, and opening those of others.
 
 use opensafe_common::{
-    guarded::{self, is_somebodys_terminal},
+    guarded::{self, is_somebodys_terminal, terminal_note},
     operation::{How, Operation},
 };
 
@@ -103,22 +103,16 @@ fn note_own_terminal(actor: &Actor, file: File) {
         && let Some(inode) = slave.inode()
     {
         // Without the note it is another's, and stays closed.
-        let note = own_terminal(actor, inode.number().unwrap_or(0));
+        let note = terminal_note(inode.number().unwrap_or(0), actor.sandbox);
         let _ = OWN_TERMINALS.insert(&inode.0, &note, 0);
     }
-}
-
-/// A pseudoterminal's number in its devpts, and whose it is.
-#[inline(always)]
-fn own_terminal(actor: &Actor, number: u64) -> u64 {
-    number << 32 | u64::from(actor.sandbox)
 }
 
 /// Whether a terminal's inode, with this number, was noted as the sandbox's own.
 #[inline(always)]
 fn is_noted(actor: &Actor, inode: Inode, number: u64) -> bool {
     // SAFETY: the value, one aligned u64, is copied out.
-    unsafe { OWN_TERMINALS.get(&inode.0) }.copied() == Some(own_terminal(actor, number))
+    unsafe { OWN_TERMINALS.get(&inode.0) }.copied() == Some(terminal_note(number, actor.sandbox))
 }
 
 #[inline(always)]

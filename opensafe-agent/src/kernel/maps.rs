@@ -1,0 +1,133 @@
+//! The maps by their names: as they were made, or as another run's are found.
+
+use aya::{
+    Ebpf,
+    maps::{
+        Array, HashMap, HashOfMaps, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie::LpmTrie,
+    },
+};
+use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
+
+use super::{KernelError, held::Held};
+
+/// Every map that an agent reads or writes.
+pub(super) struct Maps(Vec<(&'static str, Map)>);
+
+/// Their names in the object.
+const NAMES: [&str; 15] = [
+    "EVENTS",
+    "COUNTERS",
+    "CGROUPS",
+    "CGROUP_FILTER",
+    "FIRST",
+    "TASKS",
+    "SANDBOXES",
+    PLACES,
+    "POLICIES",
+    "ARENA",
+    "SUPERBLOCKS",
+    "NETS",
+    "PORTS",
+    "OWN_TERMINALS",
+    "OWN_TMPFS",
+];
+
+/// Who has which place; the last one to be pinned, so whoever finds it finds all.
+pub(super) const PLACES: &str = "PLACES";
+
+impl Maps {
+    /// Those of a loaded object.
+    pub(super) fn of(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
+        let mut take = |name| {
+            let map = ebpf.take_map(name).ok_or(KernelError::Absent(name))?;
+            Ok((name, map))
+        };
+        NAMES
+            .into_iter()
+            .map(&mut take)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Those that another run has pinned.
+    pub(super) fn pinned(held: &Held) -> Result<Self, MapError> {
+        let open = |name| Ok((name, Map::from_map_data(held.map(name)?)?));
+        NAMES
+            .into_iter()
+            .map(open)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Lets other runs find them.
+    pub(super) fn pin(&self, held: &Held) -> Result<(), aya::pin::PinError> {
+        let last = |name: &&str| *name == PLACES;
+        let (last, rest): (Vec<_>, Vec<_>) = self.0.iter().partition(|(name, _)| last(name));
+        rest.into_iter()
+            .chain(last)
+            .try_for_each(|(name, map)| held.hold_map(map, name))
+    }
+
+    pub(super) fn array<V: aya::Pod>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<Array<&mut MapData, V>, KernelError> {
+        Array::try_from(self.get_mut(name)?).map_err(map_error(name))
+    }
+
+    pub(super) fn hash<K: aya::Pod, V: aya::Pod>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<HashMap<&mut MapData, K, V>, KernelError> {
+        HashMap::try_from(self.get_mut(name)?).map_err(map_error(name))
+    }
+
+    pub(super) fn trie<K: aya::Pod>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<LpmTrie<&mut MapData, K, u32>, KernelError> {
+        LpmTrie::try_from(self.get_mut(name)?).map_err(map_error(name))
+    }
+
+    pub(super) fn counters<V: aya::Pod>(&self) -> Option<PerCpuArray<&MapData, V>> {
+        PerCpuArray::try_from(self.get("COUNTERS")?).ok()
+    }
+
+    pub(super) fn counters_mut<V: aya::Pod>(
+        &mut self,
+    ) -> Result<PerCpuArray<&mut MapData, V>, KernelError> {
+        PerCpuArray::try_from(self.get_mut("COUNTERS")?).map_err(map_error("COUNTERS"))
+    }
+
+    pub(super) fn events(
+        &mut self,
+    ) -> Result<HashOfMaps<&mut MapData, u32, RingBuf<MapData>>, KernelError> {
+        HashOfMaps::try_from(self.get_mut("EVENTS")?).map_err(map_error("EVENTS"))
+    }
+
+    fn get(&self, name: &str) -> Option<&Map> {
+        let found = self.0.iter().find(|(found, _)| *found == name);
+        found.map(|(_, map)| map)
+    }
+
+    fn get_mut(&mut self, name: &'static str) -> Result<&mut Map, KernelError> {
+        let found = self.0.iter_mut().find(|(found, _)| *found == name);
+        found.map(|(_, map)| map).ok_or(KernelError::Absent(name))
+    }
+}
+
+/// A ring buffer of that many bytes; a power of two, and of pages at least one.
+pub(super) fn ring_buffer(bytes: u32) -> Result<RingBuf<MapData>, KernelError> {
+    // aya makes every kind of map by itself but this one. A ring buffer has neither keys nor values.
+    let ring = aya_obj::Map::new_from_params(BPF_MAP_TYPE_RINGBUF as u32, 0, 0, bytes, 0);
+    MapData::create(ring, "events", None)
+        .and_then(|ring| RingBuf::try_from(Map::RingBuf(ring)))
+        .map_err(map_error("EVENTS"))
+}
+
+pub(super) fn map_error(map: &'static str) -> impl Fn(MapError) -> KernelError {
+    move |source| KernelError::Map {
+        map,
+        source: Box::new(source),
+    }
+}

@@ -12,7 +12,7 @@ use super::{
     table::{Cell, Cut, Table},
 };
 use crate::{
-    doctor::{Examination, Finding, examine},
+    doctor::{Examination, Finding, GUEST, examine},
     enforcement::Level,
     sink::text::printable,
 };
@@ -31,7 +31,7 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         ))
         .advise("run it with sudo");
     }
-    let found = examine()?;
+    let found = examine().advise(GUEST)?;
     let mut out = output::stdout();
     if args.json {
         writeln!(out, "{}", json(&found)?)?;
@@ -102,6 +102,9 @@ fn show(found: &Examination, width: Option<usize>, out: &mut impl Write) -> std:
             "`opensafe run` refuses a policy that needs more than that, unless --partial is given"
         )?;
     }
+    for advice in &found.advice {
+        writeln!(out, "{advice}")?;
+    }
     Ok(())
 }
 
@@ -110,5 +113,32 @@ fn word(finding: Finding) -> (&'static str, Style) {
         Finding::Ok => ("ok", AnsiColor::Green.on_default()),
         Finding::Partly => ("partly", AnsiColor::Yellow.on_default()),
         Finding::Missing => ("missing", AnsiColor::Red.on_default().bold()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{doctor::Check, sink::samples};
+
+    #[test]
+    fn what_to_do_about_what_is_missing_comes_last() {
+        let found = Examination {
+            checks: vec![Check {
+                what: "BPF LSM",
+                found: "listed, but loading is refused (EPERM)".to_owned(),
+                state: Finding::Missing,
+                so: "file and exec rules cannot be enforced here".to_owned(),
+            }],
+            hooks: Vec::new(),
+            enforcement: samples::partly(),
+            advice: vec!["what may be behind it", GUEST],
+        };
+        let mut out = Vec::new();
+        show(&found, Some(100), &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        insta::assert_snapshot!(anstream::adapter::strip_str(&out).to_string());
+        let advice = &json(&found).unwrap()["advice"];
+        assert_eq!(advice[1], GUEST);
     }
 }

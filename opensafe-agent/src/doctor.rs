@@ -46,6 +46,8 @@ pub struct HookState {
     pub by: &'static str,
     /// What it is for.
     pub purpose: crate::kernel::Purpose,
+    /// Whether this kernel has it; if not, it lacks what the hook is for as well.
+    pub there: bool,
     /// Whether the kernel took it.
     pub loaded: bool,
     /// The kernel's words, if it did not.
@@ -314,6 +316,7 @@ fn hooks(kernel: &Kernel) -> Vec<HookState> {
                 Attach::Cgroup => "cgroup",
             },
             purpose: hook.purpose,
+            there: !matches!(state, State::NotThere),
             loaded: matches!(state, State::Loaded),
             refused: match state {
                 State::Loaded => None,
@@ -364,6 +367,7 @@ mod tests {
                 hook,
                 by,
                 purpose: crate::kernel::Purpose::File,
+                there: true,
                 loaded: refused.is_none(),
                 refused,
                 without: "",

@@ -46,6 +46,8 @@ pub struct HookState {
     pub by: &'static str,
     /// What it is for.
     pub purpose: crate::kernel::Purpose,
+    /// Whether this kernel has it; if not, it lacks what the hook is for as well.
+    pub there: bool,
     /// Whether the kernel took it.
     pub loaded: bool,
     /// The kernel's words, if it did not.
@@ -63,7 +65,15 @@ pub struct Examination {
     pub hooks: Vec<HookState>,
     /// What it comes to.
     pub enforcement: Enforcement,
+    /// What else to know, and to do, where that is not everything.
+    pub advice: Vec<&'static str>,
 }
+
+/// Where everything can be tried, whatever this host lacks.
+pub const GUEST: &str = "to try everything: `cargo xtask vm -- COMMAND`, in a clone of OpenSafe, runs a command in a guest that enforces it";
+
+/// Why what was refused here may not be there for the asking.
+const FROM_OUTSIDE: &str = "a hypervisor, or the host of a container, may be what refuses: then only whoever runs that can allow it";
 
 impl Examination {
     /// Everything, a part, or nothing.
@@ -81,13 +91,28 @@ impl Examination {
 pub fn examine() -> Result<Examination, RunError> {
     let (kernel, outcome) = canary::send()?;
     let enforcement = confirmed(kernel.enforcement(), outcome);
+    let hooks = hooks(&kernel);
     let examination = Examination {
         checks: checks(&kernel, outcome),
-        hooks: hooks(&kernel),
+        advice: advice(enforcement.overall(), &hooks),
+        hooks,
         enforcement,
     };
     kernel.let_go();
     Ok(examination)
+}
+
+fn advice(level: Level, hooks: &[HookState]) -> Vec<&'static str> {
+    let mut advice = Vec::new();
+    if level == Level::Full {
+        return advice;
+    }
+    let mut lsm = hooks.iter().filter(|hook| hook.by == "lsm");
+    if lsm.all(|hook| hook.refused.is_some()) {
+        advice.push(FROM_OUTSIDE);
+    }
+    advice.push(GUEST);
+    advice
 }
 
 /// What the programs promise, as far as the canary bears it out.
@@ -291,6 +316,7 @@ fn hooks(kernel: &Kernel) -> Vec<HookState> {
                 Attach::Cgroup => "cgroup",
             },
             purpose: hook.purpose,
+            there: !matches!(state, State::NotThere),
             loaded: matches!(state, State::Loaded),
             refused: match state {
                 State::Loaded => None,
@@ -332,6 +358,34 @@ mod tests {
         assert_eq!(found.exec.level, Level::Full);
         assert_eq!(found.file.level, Level::None);
         assert_eq!(found.connect.level, Level::Full);
+    }
+
+    fn hooks(refused: Option<&str>) -> [HookState; 2] {
+        [("file_open", "lsm"), ("cgroup/connect4", "cgroup")].map(|(hook, by)| {
+            let refused = refused.filter(|_| by == "lsm").map(str::to_owned);
+            HookState {
+                hook,
+                by,
+                purpose: crate::kernel::Purpose::File,
+                there: true,
+                loaded: refused.is_none(),
+                refused,
+                without: "",
+            }
+        })
+    }
+
+    #[test]
+    fn where_something_is_missing_a_guest_is_offered() {
+        assert!(advice(Level::Full, &hooks(None)).is_empty());
+        assert_eq!(advice(Level::Partial, &hooks(None)), [GUEST]);
+        assert_eq!(advice(Level::None, &hooks(None)), [GUEST]);
+    }
+
+    #[test]
+    fn where_lsm_programs_are_refused_it_is_said_that_the_refusal_may_come_from_outside() {
+        let refused = hooks(Some("BPF_PROG_LOAD: EPERM: Operation not permitted"));
+        assert_eq!(advice(Level::Partial, &refused), [FROM_OUTSIDE, GUEST]);
     }
 
     #[test]

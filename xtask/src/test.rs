@@ -89,6 +89,8 @@ struct Tally {
     failed: u32,
     skipped: u32,
     failures: Vec<String>,
+    /// Commands that try again what failed, and nothing else.
+    again: Vec<String>,
 }
 
 impl Tally {
@@ -120,6 +122,7 @@ impl Tally {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.failures.extend(other.failures);
+        self.again.extend(other.again);
     }
 
     fn counts(&self) -> String {
@@ -168,6 +171,9 @@ pub(crate) fn command(args: &TestArgs) -> Result<ExitCode> {
     }
     for failure in &all.failures {
         println!("FAILED {failure}");
+    }
+    for command in &all.again {
+        println!("again: {command}");
     }
     say(format_args!("{} s in all", start.elapsed().as_secs()));
     println!("{}", all.counts());
@@ -292,7 +298,7 @@ fn libtest(line: &str) -> Option<Tally> {
         passed: count("passed")?,
         failed: count("failed")?,
         skipped: count("ignored")?,
-        failures: Vec::new(),
+        ..Tally::default()
     })
 }
 
@@ -402,7 +408,7 @@ mod tests {
                 passed: 12,
                 failed: 0,
                 skipped: 2,
-                failures: Vec::new()
+                ..Tally::default()
             })
         );
         assert_eq!(libtest("running 3 tests"), None);

@@ -1,8 +1,9 @@
 //! What a person can type. Doc comments here are the help, the man pages and the completions.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use jiff::{Span, SpanRelativeTo};
 
 use super::help;
 use crate::{boundary::Kind, run::Mode};
@@ -73,7 +74,7 @@ pub enum Command {
     /// Shows a run's record as a table: when, what, the verdict, on which object, by whom, by which rule.
     Events(EventsArgs),
 
-    /// List the runs on record
+    /// List the runs on record, or delete old records
     Runs(RunsArgs),
 
     /// Say what this host can enforce
@@ -260,9 +261,28 @@ pub struct RunsArgs {
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub last: Option<usize>,
 
+    /// Delete the records of runs that ended longer ago than this: 30d, 12h
+    ///
+    /// Units are w, d, h, m and s, also together: `1w 12h`. What was deleted is listed, and nothing else. A run that
+    /// goes on keeps its record; one that was cut off counts from its record's last change.
+    #[arg(long, value_name = "DURATION", value_parser = age, conflicts_with = "last")]
+    pub prune: Option<Duration>,
+
     /// Print one JSON object a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// How long ago, as it is typed. A month or a year is not always equally long, and refused.
+fn age(typed: &str) -> Result<Duration, &'static str> {
+    let span: Option<Span> = typed.parse().ok();
+    span.and_then(|span| {
+        span.to_duration(SpanRelativeTo::days_are_24_hours())
+            .ok()?
+            .try_into()
+            .ok()
+    })
+    .ok_or("weeks, days, hours, minutes and seconds are understood, such as 30d or 12h")
 }
 
 /// `opensafe doctor`.

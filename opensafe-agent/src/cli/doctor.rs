@@ -12,7 +12,7 @@ use super::{
     table::{Cell, Cut, Table},
 };
 use crate::{
-    doctor::{Examination, Finding, examine},
+    doctor::{Examination, Finding, GUEST, HookState, examine},
     enforcement::Level,
     sink::text::printable,
 };
@@ -31,7 +31,7 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         ))
         .advise("run it with sudo");
     }
-    let found = examine()?;
+    let found = examine().advise(GUEST)?;
     let mut out = output::stdout();
     if args.json {
         writeln!(out, "{}", json(&found)?)?;
@@ -66,17 +66,7 @@ fn show(found: &Examination, width: Option<usize>, out: &mut impl Write) -> std:
         ])?;
     }
     table.finish()?;
-    let refused: Vec<_> = found.hooks.iter().filter(|hook| !hook.loaded).collect();
-    let lsm_there = found
-        .hooks
-        .iter()
-        .any(|hook| hook.by == "lsm" && hook.loaded);
-    if lsm_there && !refused.is_empty() {
-        writeln!(out, "\nhooks that this kernel refused:")?;
-        for hook in refused {
-            writeln!(out, "  {:24} {}", hook.hook, hook.without)?;
-        }
-    }
+    hooks(&found.hooks, out)?;
     let answers: Vec<String> = found
         .enforcement
         .operations()
@@ -102,6 +92,33 @@ fn show(found: &Examination, width: Option<usize>, out: &mut impl Write) -> std:
             "`opensafe run` refuses a policy that needs more than that, unless --partial is given"
         )?;
     }
+    for advice in &found.advice {
+        writeln!(out, "{advice}")?;
+    }
+    Ok(())
+}
+
+/// The hooks that are missing. Without any of the LSM's, that is said already.
+fn hooks(all: &[HookState], out: &mut impl Write) -> std::io::Result<()> {
+    if !all.iter().any(|hook| hook.by == "lsm" && hook.loaded) {
+        return Ok(());
+    }
+    let missing = all.iter().filter(|hook| !hook.loaded);
+    let (refused, later): (Vec<_>, Vec<_>) = missing.partition(|hook| hook.there);
+    if !refused.is_empty() {
+        writeln!(out, "\nhooks that this kernel refused:")?;
+        for hook in refused {
+            writeln!(out, "  {:24} {}", hook.hook, hook.without)?;
+        }
+    }
+    if !later.is_empty() {
+        let names: Vec<_> = later.iter().map(|hook| hook.hook).collect();
+        writeln!(
+            out,
+            "\nnot in this kernel, and neither is what they are for: {}",
+            names.join(", ")
+        )?;
+    }
     Ok(())
 }
 
@@ -110,5 +127,62 @@ fn word(finding: Finding) -> (&'static str, Style) {
         Finding::Ok => ("ok", AnsiColor::Green.on_default()),
         Finding::Partly => ("partly", AnsiColor::Yellow.on_default()),
         Finding::Missing => ("missing", AnsiColor::Red.on_default().bold()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{doctor::Check, kernel::Purpose, sink::samples};
+
+    fn hook(hook: &'static str, there: bool, loaded: bool) -> HookState {
+        HookState {
+            hook,
+            by: "lsm",
+            purpose: Purpose::File,
+            there,
+            loaded,
+            refused: None,
+            without: "files are made unchecked",
+        }
+    }
+
+    #[test]
+    fn a_hook_that_came_later_with_what_it_is_for_is_not_called_refused() {
+        let said = |all: &[HookState]| {
+            let mut out = Vec::new();
+            hooks(all, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let loaded = hook("file_open", true, true);
+        assert_eq!(
+            said(&[loaded.clone(), hook("inode_file_setattr", false, false)]),
+            "\nnot in this kernel, and neither is what they are for: inode_file_setattr\n"
+        );
+        assert_eq!(
+            said(&[loaded, hook("path_mknod", true, false)]),
+            "\nhooks that this kernel refused:\n  path_mknod               files are made unchecked\n"
+        );
+    }
+
+    #[test]
+    fn what_to_do_about_what_is_missing_comes_last() {
+        let found = Examination {
+            checks: vec![Check {
+                what: "BPF LSM",
+                found: "listed, but loading is refused (EPERM)".to_owned(),
+                state: Finding::Missing,
+                so: "file and exec rules cannot be enforced here".to_owned(),
+            }],
+            hooks: Vec::new(),
+            enforcement: samples::partly(),
+            advice: vec!["what may be behind it", GUEST],
+        };
+        let mut out = Vec::new();
+        show(&found, Some(100), &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        insta::assert_snapshot!(anstream::adapter::strip_str(&out).to_string());
+        let advice = &json(&found).unwrap()["advice"];
+        assert_eq!(advice[1], GUEST);
     }
 }

@@ -95,14 +95,22 @@ Exit statuses:
   2  the command line makes no sense";
 
 pub(super) const RUNS: &str = "\
+Examples:
+  The latest ten:
+      opensafe runs --last 10
+  Delete what is older than a month:
+      opensafe runs --prune 30d
+
 Notes:
   Records are in $XDG_STATE_HOME/opensafe/runs, by default below
-  ~/.local/state; through sudo, the calling user's are listed. A run whose
+  ~/.local/state; through sudo, they are the calling user's. A run whose
   record has no end is 'cut off': opensafe was killed, or the disk was full.
+  Nothing but --prune deletes a record; one that 'run --record' put elsewhere
+  is not found here.
 
 Exit statuses:
   0  also if there are none
-  1  they cannot be listed
+  1  they cannot be listed, or one cannot be deleted
   2  the command line makes no sense";
 
 pub(super) const DOCTOR: &str = "\

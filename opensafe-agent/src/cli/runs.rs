@@ -1,18 +1,20 @@
-//! `opensafe runs`: the runs on record.
+//! `opensafe runs`: the runs on record, and an end to old records.
 
 use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use anstyle::{AnsiColor, Style};
 use jiff::tz::TimeZone;
+use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 use serde_json::json;
 
 use super::{
+    NO,
     args::RunsArgs,
     events::{command, local, note, status},
     output,
@@ -22,6 +24,7 @@ use crate::{
     run::Status,
     sink::{
         record::{
+            file::{Owner, RemoveError, remove},
             place::Invoker,
             read::{Line, ReadError, last, read},
         },
@@ -56,13 +59,69 @@ pub(super) fn runs(args: &RunsArgs) -> anyhow::Result<ExitCode> {
             Err(error) => note(&error.to_string()),
         }
     }
+    let mut code = ExitCode::SUCCESS;
+    if let Some(age) = args.prune {
+        let pruned = prune(runs, SystemTime::now() - age, invoker.owner);
+        for error in &pruned.failed {
+            note(&error.to_string());
+            code = ExitCode::from(NO);
+        }
+        if !args.json {
+            note(&pruned.summary());
+        }
+        runs = pruned.deleted;
+    }
     let out = output::stdout();
     if args.json {
         print_json(&runs, out)?;
     } else {
         print_table(&runs, &TimeZone::system(), output::width(), out)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
+}
+
+/// What came of deleting records.
+struct Pruned {
+    deleted: Vec<Run>,
+    kept: usize,
+    failed: Vec<RemoveError>,
+}
+
+impl Pruned {
+    fn summary(&self) -> String {
+        let records = |count| match count {
+            1 => "1 record".to_owned(),
+            count => format!("{count} records"),
+        };
+        format!(
+            "{} deleted, {} kept",
+            records(self.deleted.len()),
+            records(self.kept)
+        )
+    }
+}
+
+/// Deletes the records of those `runs` that were over before `then`.
+fn prune(runs: Vec<Run>, then: SystemTime, owner: Option<Owner>) -> Pruned {
+    let mut pruned = Pruned {
+        deleted: Vec::new(),
+        kept: 0,
+        failed: Vec::new(),
+    };
+    for run in runs {
+        if run.over().is_none_or(|over| over >= then) {
+            pruned.kept += 1;
+            continue;
+        }
+        match remove(&run.record, owner) {
+            Ok(()) => pruned.deleted.push(run),
+            Err(error) => {
+                pruned.kept += 1;
+                pruned.failed.push(error);
+            }
+        }
+    }
+    pruned
 }
 
 /// A run, as its record's first and last line have it.
@@ -128,6 +187,19 @@ impl Run {
         }
     }
 
+    /// Since when it has been over; `None` if it goes on, or if that cannot be told. When a run was cut off is not on
+    /// record; that it was written to its record is the last that is known of it.
+    fn over(&self) -> Option<SystemTime> {
+        match &self.state {
+            State::Running => None,
+            State::Ended(end) => {
+                let since = Duration::from_nanos(end.number("time_unix_nano")?);
+                SystemTime::UNIX_EPOCH.checked_add(since)
+            }
+            State::CutOff => fs::metadata(&self.record).ok()?.modified().ok(),
+        }
+    }
+
     fn text(&self, key: &str) -> String {
         let bytes = self.start.bytes(key).unwrap_or_default();
         printable(&bytes).into_owned()
@@ -135,9 +207,14 @@ impl Run {
 }
 
 /// Whether the process with this id is an `opensafe`. One that took over a dead one's id would have to
-/// be one too to be mistaken for it.
+/// be one too to be mistaken for it, or be hidden from who asks (`hidepid` of proc(5)): that it is there is then all
+/// that can be known.
 fn is_opensafe(pid: u64) -> bool {
-    fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.starts_with(b"opensafe"))
+    match fs::read(format!("/proc/{pid}/comm")) {
+        Ok(comm) => comm.starts_with(b"opensafe"),
+        Err(_) => i32::try_from(pid)
+            .is_ok_and(|pid| pid > 0 && kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH)),
+    }
 }
 
 fn print_table(

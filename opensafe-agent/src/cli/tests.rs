@@ -98,6 +98,31 @@ fn events_take_names_of_events_only() {
 }
 
 #[test]
+fn an_age_is_typed_in_units_of_one_length() {
+    let age = |typed| match Cli::try_parse_from(["opensafe", "runs", "--prune", typed]) {
+        Ok(Cli {
+            command: Command::Runs(args),
+            ..
+        }) => args.prune.map(|age| age.as_secs()),
+        _ => None,
+    };
+    assert_eq!(age("30d"), Some(30 * 86_400));
+    assert_eq!(age("12h"), Some(12 * 3_600));
+    assert_eq!(age("1w 12h"), Some(7 * 86_400 + 12 * 3_600));
+    assert_eq!(age("0s"), Some(0));
+    for refused in ["30", "1mo", "1y", "30d ago", "-30d", "", "soon"] {
+        assert_eq!(age(refused), None, "{refused}");
+    }
+    let error = refused(&["runs", "--prune", "1mo"]);
+    assert!(error.contains("weeks, days, hours"), "{error}");
+}
+
+#[test]
+fn what_is_deleted_is_not_a_matter_of_how_many_are_listed() {
+    assert!(refused(&["runs", "--prune", "30d", "--last", "3"]).contains("--last"));
+}
+
+#[test]
 fn the_version_names_the_records_format() {
     let format = format!("record format {}\n", line::VERSION);
     assert!(help::LONG_VERSION.contains(&format));

@@ -60,6 +60,9 @@ const BESIDE_A_RUN: &str = "mkfifo /tmp/beside && {
     read -r _ </tmp/beside && exec \"$@\"
 }";
 
+/// What drives the built agent, in a guest.
+const SCENARIOS: &str = "/share/bin/opensafe-scenarios";
+
 /// The scenarios to which a kernel may make a difference.
 const OF_KERNEL: &str = "--of-kernel";
 
@@ -115,13 +118,9 @@ pub(super) fn scenarios(ground: &Ground<'_>) -> Result<Plan> {
             }),
             name: format!("{kernel}{part}"),
             out: repo::target().join(format!("vm/out/{kernel}{part}")),
-            ..Guest::new(
-                kernel,
-                &ground.built,
-                &beside_a_run(&["/share/bin/opensafe-scenarios", part]),
-            )
+            ..Guest::new(kernel, &ground.built, &beside_a_run(&[SCENARIOS, part]))
         },
-        read: scenario_counts,
+        read: scenarios_told,
     };
     Ok(Plan::Guests(parts.iter().map(job).collect()))
 }
@@ -193,6 +192,27 @@ fn parts<'a>(kernels: &[&'a str], whole: bool) -> Vec<(&'a str, &'static str)> {
     others.chain(of_kernel).collect()
 }
 
+fn scenarios_told(guest: &Guest, outcome: &Outcome) -> Result<Tally> {
+    let mut tally = scenario_counts(guest, outcome)?;
+    let output = String::from_utf8_lossy(&outcome.stdout);
+    tally.again.extend(again(&guest.kernel, &output));
+    Ok(tally)
+}
+
+/// What tries the scenarios again that failed, on the same kernel.
+fn again(kernel: &str, output: &str) -> Option<String> {
+    let failed: Vec<&str> = output
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("FAILED ")?.split_once(':')?.0))
+        .collect();
+    (!failed.is_empty()).then(|| {
+        format!(
+            "cargo xtask vm --kernel {kernel} -- {SCENARIOS} {}",
+            failed.join(" ")
+        )
+    })
+}
+
 fn scenario_counts(guest: &Guest, outcome: &Outcome) -> Result<Tally> {
     let output = String::from_utf8_lossy(&outcome.stdout);
     let tally = read_counts(&guest.kernel, &output, outcome.status);
@@ -247,7 +267,7 @@ fn counts(line: &str) -> Option<Tally> {
         passed: next(" passed")?,
         failed: next(" failed")?,
         skipped: next(" skipped")?,
-        failures: Vec::new(),
+        ..Tally::default()
     })
 }
 
@@ -278,7 +298,7 @@ mod tests {
             passed: 3,
             failed: 0,
             skipped: 1,
-            failures: Vec::new(),
+            ..Tally::default()
         };
         assert_eq!(counts(&tally.counts()), Some(tally));
         assert_eq!(counts("3 passed"), None);
@@ -296,5 +316,18 @@ mod tests {
         assert_eq!((tally.passed, tally.failed), (1, 1));
         let tally = read_counts("6.1", "FAILED c: wrong\n1 passed, 1 failed, 0 skipped\n", 1);
         assert_eq!(tally.failures, ["6.1: c: wrong"]);
+    }
+
+    #[test]
+    fn one_command_tries_again_what_failed_on_a_kernel() {
+        assert_eq!(
+            again(
+                "6.1",
+                "FAILED a: wrong: 1\n    and more\nok b\nFAILED c: wrong\n2.0 s c\n1 passed, 2 failed, 0 skipped\n"
+            )
+            .as_deref(),
+            Some("cargo xtask vm --kernel 6.1 -- /share/bin/opensafe-scenarios a c")
+        );
+        assert_eq!(again("6.1", "ok a\n1 passed, 0 failed, 0 skipped\n"), None);
     }
 }

@@ -94,3 +94,81 @@ fn denials_of_a_run_without_an_end_are_counted_from_its_events() {
     let denials: Vec<u64> = runs.iter().map(|run| run.denials).collect();
     assert_eq!(denials, [3, 3, 3, 3, 2, 2]);
 }
+
+/// A minute after the runs' end.
+fn later() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(samples::TIME) + Duration::from_secs(101)
+}
+
+fn ids(runs: &[Run]) -> Vec<String> {
+    runs.iter().map(|run| run.text("opensafe.run.id")).collect()
+}
+
+fn age(run: &Run, written: SystemTime) {
+    let record = fs::File::options().append(true).open(&run.record).unwrap();
+    record.set_modified(written).unwrap();
+}
+
+#[test]
+fn records_of_runs_that_ended_before_are_deleted_however_they_ended() {
+    let (directory, runs) = runs();
+    let pruned = prune(runs, later(), None);
+    assert_eq!(
+        ids(&pruned.deleted),
+        ["0000000a", "0000000b", "0000000c", "0000000d"]
+    );
+    assert!(pruned.failed.is_empty());
+    assert_eq!(pruned.summary(), "4 records deleted, 2 records kept");
+    let mut left: Vec<_> = fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["0000000e.jsonl", "0000000f.jsonl"]);
+}
+
+#[test]
+fn records_of_runs_that_ended_since_are_kept() {
+    let (_directory, runs) = runs();
+    let pruned = prune(runs, later() - Duration::from_secs(61), None);
+    assert_eq!(pruned.summary(), "0 records deleted, 6 records kept");
+}
+
+#[test]
+fn the_record_of_a_run_that_goes_on_is_kept_however_old() {
+    let (_directory, runs) = runs();
+    runs.iter().for_each(|run| age(run, SystemTime::UNIX_EPOCH));
+    let pruned = prune(runs, SystemTime::now(), None);
+    assert_eq!(pruned.summary(), "5 records deleted, 1 record kept");
+    assert!(!ids(&pruned.deleted).contains(&"0000000f".to_owned()));
+}
+
+#[test]
+fn a_run_that_was_cut_off_was_so_when_its_record_was_last_written() {
+    let second = Duration::from_secs(1);
+    for (written, deleted) in [(later() - second, 1), (later() + second, 0)] {
+        let (_directory, runs) = runs();
+        let cut_off = runs.into_iter().nth(4).unwrap();
+        age(&cut_off, written);
+        let pruned = prune(vec![cut_off], later(), None);
+        assert_eq!(pruned.deleted.len(), deleted);
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_deleted_is_named_and_not_among_the_deleted() {
+    let (directory, runs) = runs();
+    fs::remove_file(directory.path().join("0000000b.jsonl")).unwrap();
+    let pruned = prune(runs, later(), None);
+    assert_eq!(ids(&pruned.deleted), ["0000000a", "0000000c", "0000000d"]);
+    let [error] = &pruned.failed[..] else {
+        panic!("{:?}", pruned.failed)
+    };
+    assert!(error.to_string().contains("0000000b.jsonl"), "{error}");
+}
+
+#[test]
+fn a_process_that_is_not_there_runs_nothing() {
+    assert!(!is_opensafe(0));
+    assert!(!is_opensafe(u64::from(u32::MAX)));
+}

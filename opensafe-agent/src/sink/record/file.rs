@@ -1,7 +1,7 @@
 //! The file that a record is written to: who owns it, and what it must not overwrite or follow.
 
 use std::{
-    fs::{DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -45,6 +45,16 @@ pub enum CreateError {
     Credentials { path: PathBuf, uid: u32, gid: u32 },
 }
 
+/// Why a record could not be deleted.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum RemoveError {
+    #[error("cannot delete the record {}: {cause}", path.display())]
+    File { path: PathBuf, cause: io::Error },
+    #[error("cannot act as user {uid}, group {gid} to delete {}", path.display())]
+    Credentials { path: PathBuf, uid: u32, gid: u32 },
+}
+
 /// Creates the file at `path`, readable and writable by its owner alone, and its missing directories.
 ///
 /// With an `owner`, every step is done with the owner's rights in the file system: nothing can be
@@ -55,7 +65,15 @@ pub enum CreateError {
 /// # Errors
 /// See [`CreateError`].
 pub fn create(path: &Path, existing: Existing, owner: Option<Owner>) -> Result<File, CreateError> {
-    let _acting = owner.map(|owner| ActingAs::new(owner, path)).transpose()?;
+    let _acting = owner
+        .map(|owner| {
+            ActingAs::new(owner).ok_or_else(|| CreateError::Credentials {
+                path: path.to_owned(),
+                uid: owner.uid,
+                gid: owner.gid,
+            })
+        })
+        .transpose()?;
     if let Some(parent) = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -118,6 +136,26 @@ fn failed(path: &Path, cause: io::Error) -> CreateError {
     }
 }
 
+/// Deletes the record at `path`; with an `owner`, by the owner's rights in the file system, as [`create`] does.
+///
+/// # Errors
+/// See [`RemoveError`].
+pub fn remove(path: &Path, owner: Option<Owner>) -> Result<(), RemoveError> {
+    let _acting = owner
+        .map(|owner| {
+            ActingAs::new(owner).ok_or_else(|| RemoveError::Credentials {
+                path: path.to_owned(),
+                uid: owner.uid,
+                gid: owner.gid,
+            })
+        })
+        .transpose()?;
+    fs::remove_file(path).map_err(|cause| RemoveError::File {
+        path: path.to_owned(),
+        cause,
+    })
+}
+
 /// Another user's rights in the file system, for this thread, as long as it lives.
 ///
 /// When a thread's file-system user id stops being 0, the kernel takes the capabilities that overrule
@@ -128,22 +166,15 @@ struct ActingAs {
 }
 
 impl ActingAs {
-    fn new(owner: Owner, path: &Path) -> Result<Self, CreateError> {
+    /// Takes them; `None` if that cannot be done.
+    fn new(owner: Owner) -> Option<Self> {
         let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
         // Each returns what was before, and has no other way to say that it failed than asking again.
         let before = Self {
             gid: setfsgid(gid),
             uid: setfsuid(uid),
         };
-        if setfsgid(gid) == gid && setfsuid(uid) == uid {
-            Ok(before)
-        } else {
-            Err(CreateError::Credentials {
-                path: path.to_owned(),
-                uid: owner.uid,
-                gid: owner.gid,
-            })
-        }
+        (setfsgid(gid) == gid && setfsuid(uid) == uid).then_some(before)
     }
 }
 
@@ -157,10 +188,7 @@ impl Drop for ActingAs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{
-        fs,
-        os::unix::fs::{MetadataExt as _, symlink},
-    };
+    use std::os::unix::fs::{MetadataExt as _, symlink};
 
     #[test]
     fn a_new_record_is_its_owners_alone() {
@@ -256,5 +284,11 @@ mod tests {
         assert_eq!(file.metadata().unwrap().gid(), owner.gid);
         // Afterwards the thread is itself again.
         create(&ours.join("r.jsonl"), Existing::Refuse, None).unwrap();
+
+        let error = remove(&theirs.join("runs/r.jsonl"), Some(owner)).unwrap_err();
+        assert!(matches!(error, RemoveError::File { .. }), "{error}");
+        assert!(ours.join("r.jsonl").exists());
+        remove(&theirs.join("mine/r.jsonl"), Some(owner)).unwrap();
+        assert!(!theirs.join("mine/r.jsonl").exists());
     }
 }

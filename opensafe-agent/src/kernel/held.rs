@@ -15,11 +15,14 @@
 //! lock on its directory is then what keeps them from writing to the maps at once.
 
 use std::{
+    fmt,
     fs::File,
     io,
+    num::ParseIntError,
     os::fd::{AsRawFd as _, OwnedFd},
     path::Path,
     process::{Command, Stdio},
+    str::FromStr,
     thread,
     time::{Duration, Instant},
 };
@@ -29,6 +32,7 @@ use aya::{
     pin::PinError,
     programs::links::{FdLink, LinkError, PinnedLink},
 };
+use nix::time::{ClockId, clock_gettime};
 use procfs::sys::kernel::Version;
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, flock, open},
@@ -43,17 +47,62 @@ pub(super) struct Held {
     root: Option<OwnedFd>,
 }
 
+/// Whom a file system is made for.
+#[derive(Clone, Copy)]
+pub(super) enum Users {
+    /// One run, or an examination of the host.
+    One,
+    /// Whoever comes.
+    Any,
+}
+
+/// Says that a file system is one process's alone.
+pub(super) struct Alone;
+/// Its note.
+const ALONE: &str = "alone";
+
+/// When a process began to load programs for others, and which: an order in which all agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    since_boot_ns: u128,
+    process: u32,
+}
+
 /// The file system's lock. Goes when it is dropped, and with the process.
 pub(super) struct Lock(#[expect(dead_code, reason = "closed when it is dropped")] File);
 
 impl Held {
     /// Makes the file system. Linux ≥ 5.2; `CAP_SYS_ADMIN` in the first user namespace.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(users: Users) -> io::Result<Self> {
         let context = fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&context)?;
         let none = MountAttrFlags::empty();
         let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, none)?;
-        Self::at(Path::new(&format!("/proc/self/fd/{}", mount.as_raw_fd())))
+        let held = Self::at(Path::new(&format!("/proc/self/fd/{}", mount.as_raw_fd())))?;
+        match users {
+            Users::One => held.note(ALONE)?,
+            // The time is taken now that the file system can be found: whoever does not see it by then comes later.
+            Users::Any => held.note(&Turn::next()?.to_string())?,
+        }
+        Ok(held)
+    }
+
+    /// When whoever made it began, if it is to be shared; `None` until they have said so.
+    pub(super) fn turn(&self) -> Option<Result<Turn, Alone>> {
+        let names = std::fs::read_dir(self.path(".")).ok()?;
+        names.flatten().find_map(|entry| {
+            let name = entry.file_name();
+            let name = name.to_str()?;
+            if name == ALONE {
+                return Some(Err(Alone));
+            }
+            name.parse().ok().map(Ok)
+        })
+    }
+
+    // A directory, as a BPF file system has no plain files.
+    fn note(&self, name: &str) -> io::Result<()> {
+        std::fs::create_dir(self.path(name))
     }
 
     /// The one whose root is there.
@@ -135,6 +184,34 @@ impl Held {
     }
 }
 
+impl Turn {
+    fn next() -> io::Result<Self> {
+        Ok(Self {
+            since_boot_ns: Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME)?).as_nanos(),
+            process: std::process::id(),
+        })
+    }
+}
+
+impl fmt::Display for Turn {
+    // The kernel keeps names with a dot to itself (`bpf_lookup` in kernel/bpf/inode.c).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.since_boot_ns, self.process)
+    }
+}
+
+impl FromStr for Turn {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (since_boot_ns, process) = text.split_once('-').unwrap_or((text, ""));
+        Ok(Self {
+            since_boot_ns: since_boot_ns.parse()?,
+            process: process.parse()?,
+        })
+    }
+}
+
 /// How often a lock that somebody has is asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -147,5 +224,26 @@ impl Drop for Held {
         // Whoever has a link last waits for it: that is not to be the kernel's worker.
         drop(self.root.take());
         drop(links);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_told_by_their_names_and_go_by_time_first() {
+        let turn = |since_boot_ns, process| Turn {
+            since_boot_ns,
+            process,
+        };
+        for one in [turn(7, 300), turn(u128::from(u64::MAX), 1)] {
+            assert_eq!(one.to_string().parse(), Ok(one));
+        }
+        assert!(turn(7, 300) < turn(8, 2));
+        assert!(turn(7, 300) < turn(7, 301));
+        for name in ["file_open", "PLACES", "alone", "7-", "-7", "7"] {
+            assert!(name.parse::<Turn>().is_err(), "{name}");
+        }
     }
 }

@@ -38,7 +38,7 @@ pub use hooks::{Attach, HOOKS, Hook, Purpose};
 pub use reader::Events;
 pub use terminal::{Terminal, is_master};
 
-use held::Held;
+use held::{Held, Users};
 use install::{DEAD_CHUNKS, Regions, chunks_for};
 use maps::{Maps, map_error, ring_buffer};
 use messages::Messages;
@@ -152,7 +152,7 @@ impl Kernel {
     /// Makes the maps and loads every program that the kernel takes, for one sandbox alone. Linux ≥ 6.1.
     pub fn load(sizes: &Sizes) -> Result<Self, KernelError> {
         // Without a file system to hold the links, whoever drops this value waits.
-        Self::load_for(sizes, Held::new().ok(), Sharing::No)
+        Self::load_for(sizes, Held::new(Users::One).ok(), Sharing::No)
     }
 
     fn load_for(sizes: &Sizes, held: Option<Held>, sharing: Sharing) -> Result<Self, KernelError> {

@@ -4,24 +4,29 @@
 //! runs of the same binary share one set: the first loads it, the others get themselves a descriptor of the file system
 //! ([`Held`]) that has its links and maps. It is gone when the last of them is, however they end.
 //!
-//! Which is found by nothing but `/proc`: a process of the same executable, older than this one, that has a BPF file system
-//! made by root. So there is nothing to be left behind, nothing that a sandbox could reach, and nothing to be trusted but
-//! what root alone can have. Who starts while an older run still loads waits for it, so of any number that start at once
-//! the oldest loads.
+//! Which is found by nothing but `/proc`: a process of the same executable that has a BPF file system made by root. So there
+//! is nothing to be left behind, nothing that a sandbox could reach, and nothing to be trusted but what root alone can
+//! have.
+//!
+//! Of any number that start at once, one loads and the others wait for it. Each makes a file system, which others can
+//! find from then on, notes in it the time at which it did so, and only then looks for others: whoever noted an earlier
+//! time goes first (L. Lamport, A New Solution of Dijkstra's Concurrent Programming Problem, 1974).
 
 use std::{
+    collections::{BTreeMap, btree_map},
+    ffi::OsStr,
     fs,
     os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-    time::Duration,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
 };
 
 use nix::sys::statfs::{FsType, statfs};
-use procfs::process::Process;
 
 use super::{
     HOOKS, Kernel, KernelError, Sizes, State,
-    held::{Held, Lock},
+    held::{Held, Lock, Turn, Users},
     hooks::Attach,
     install::{Regions, chunks_for},
     listed,
@@ -60,16 +65,16 @@ impl Kernel {
     /// As [`Kernel::load`].
     pub fn shared(sizes: &Sizes) -> Result<Self, KernelError> {
         let ours = || {
-            let held = Held::new().ok()?;
+            let held = Held::new(Users::Any).ok()?;
             let lock = held.lock(PATIENCE).ok()??;
-            Some((held, lock))
+            let turn = held.turn()?.ok()?;
+            Some((held, lock, turn))
         };
         // Where programs are not called, there is little to be shared: what stands in for them belongs to a cgroup.
-        let Some((held, lock)) = (listed() == Some(true)).then(ours).flatten() else {
+        let Some((held, lock, turn)) = (listed() == Some(true)).then(ours).flatten() else {
             return Self::load(sizes);
         };
-        // Looked for after ours is there: of two that start at once, the younger sees the older.
-        if let Some(joined) = others().find_map(|(held, lock)| Self::join(sizes, held, lock)) {
+        if let Some(joined) = before(turn).find_map(|(held, lock)| Self::join(sizes, held, lock)) {
             return Ok(joined);
         }
         Self::load_for(sizes, Some(held), Sharing::Later(lock))
@@ -156,47 +161,57 @@ impl Drop for Kernel {
     }
 }
 
-/// How long one waits for an older run that loads, or for one that has the lock.
+/// How long one waits for another run that loads, or for one that has the lock.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one waits for another to note when it began.
+const PATIENCE_FOR_A_NOTE: Duration = Duration::from_secs(2);
+/// How often it is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// `BPF_FS_MAGIC` of include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 
-/// What other runs hold and this one can join, each with its lock taken; the oldest first.
-fn others() -> impl Iterator<Item = (Held, Lock)> {
-    older_runs().into_iter().filter_map(|process| {
-        let held = bpf_file_system(&process)?;
+/// What others began before us and this run can join, each with its lock taken; the first of them first.
+fn before(ours: Turn) -> impl Iterator<Item = (Held, Lock)> {
+    let mut theirs: Vec<(Turn, Held)> = file_systems()
+        .into_iter()
+        .filter_map(|held| Some((turn(&held)?, held)))
+        .filter(|(turn, _)| *turn < ours)
+        .collect();
+    theirs.sort_by_key(|(turn, _)| *turn);
+    theirs.into_iter().filter_map(|(_, held)| {
         let lock = held.lock(PATIENCE).ok()??;
-        // Without it, whoever was about to load has failed, or cannot share.
+        // Without it, whoever was about to load has failed, or cannot share, or has joined another.
         held.has(PLACES).then_some((held, lock))
     })
 }
 
-/// `/proc/PID` of processes with our executable that were there before us, by age.
-fn older_runs() -> Vec<PathBuf> {
-    let Some((ours, our_age)) = Process::myself()
-        .ok()
-        .and_then(|process| Some((executable(Path::new("/proc/self"))?, age(&process)?)))
-    else {
-        return Vec::new();
-    };
-    let mut runs: Vec<_> = procfs::process::all_processes()
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|process| {
-            let directory = PathBuf::from(format!("/proc/{}", process.pid));
-            let theirs = age(&process)?;
-            (executable(&directory)? == ours && theirs < our_age).then_some((theirs, directory))
-        })
-        .collect();
-    runs.sort();
-    runs.into_iter().map(|(_, directory)| directory).collect()
+/// When they began; `None` if theirs is not to be shared.
+fn turn(held: &Held) -> Option<Turn> {
+    let deadline = Instant::now() + PATIENCE_FOR_A_NOTE;
+    loop {
+        match held.turn() {
+            Some(noted) => return noted.ok(),
+            None if Instant::now() > deadline => return None,
+            None => thread::sleep(LOOK_EVERY),
+        }
+    }
 }
 
-/// When a process started, in ticks since boot, and its id.
-fn age(process: &Process) -> Option<(u64, i32)> {
-    Some((process.stat().ok()?.starttime, process.pid))
+/// The BPF file systems that root has made and other processes with our executable have, each once.
+fn file_systems() -> Vec<Held> {
+    let Some(ours) = executable(Path::new("/proc/self")) else {
+        return Vec::new();
+    };
+    let mut found = BTreeMap::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let process = process.path();
+        let is_other = process.file_name() != Some(OsStr::new(&std::process::id().to_string()));
+        if is_other && executable(&process) == Some(ours) {
+            add_file_systems_of(&process, &mut found);
+        }
+    }
+    found.into_values().collect()
 }
 
 /// Which file a process runs.
@@ -205,19 +220,21 @@ fn executable(process: &Path) -> Option<(u64, u64)> {
     Some((file.dev(), file.ino()))
 }
 
-/// The BPF file system that a process has, if root made it: anyone can make one in a user namespace of theirs.
-fn bpf_file_system(process: &Path) -> Option<Held> {
-    let descriptors = fs::read_dir(process.join("fd")).ok()?;
-    descriptors
-        .flatten()
-        .map(|entry| entry.path())
-        .find_map(|path| {
-            let is_bpf = statfs(&path).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC);
-            let is_roots = |path: &Path| fs::metadata(path).is_ok_and(|root| root.uid() == 0);
-            if is_bpf && is_roots(&path) {
-                Held::at(&path).ok()
-            } else {
-                None
-            }
-        })
+/// Those that a process has, by their devices. Of root's only: anyone can make one in a user namespace of theirs.
+fn add_file_systems_of(process: &Path, found: &mut BTreeMap<u64, Held>) {
+    let descriptors = fs::read_dir(process.join("fd"));
+    for descriptor in descriptors.into_iter().flatten().flatten() {
+        let path = descriptor.path();
+        let is_bpf = statfs(&path).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC);
+        let Some(root) = is_bpf.then(|| fs::metadata(&path).ok()).flatten() else {
+            continue;
+        };
+        if root.uid() == 0
+            && root.is_dir()
+            && let btree_map::Entry::Vacant(place) = found.entry(root.dev())
+            && let Ok(held) = Held::at(&path)
+        {
+            place.insert(held);
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod membership;
 mod operations;
 mod ordinary;
 mod refusals;
+mod sharing;
 mod terminal;
 
 use crate::harness::Scenario;
@@ -29,6 +30,7 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
         files::SCENARIOS,
         ordinary::SCENARIOS,
         load::SCENARIOS,
+        sharing::SCENARIOS,
         boundary::SCENARIOS,
         escapes::OF_KERNEL,
     ]

@@ -47,6 +47,28 @@ impl Leftovers {
         }
     }
 
+    /// How many programs there are.
+    pub(crate) fn programs(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// How many maps.
+    pub(crate) fn maps(&self) -> usize {
+        self.maps.len()
+    }
+
+    /// How many links.
+    pub(crate) fn links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Cgroups that were not there before, what is below others first.
+    pub(crate) fn cgroups_since(&self, before: &Self) -> Vec<String> {
+        let mut new: Vec<_> = self.cgroups.difference(&before.cgroups).cloned().collect();
+        new.reverse();
+        new
+    }
+
     fn beyond(&self, before: &Self) -> Option<String> {
         let mut left = Vec::new();
         let numbers = [

@@ -29,7 +29,7 @@ pub(crate) use ground::{Ground, add_key};
 pub(crate) use leftovers::Leftovers;
 pub(crate) use policy::{Policy, allow, audit, deny};
 pub(crate) use record::{Event, Record};
-pub(crate) use run::{Finished, Run, opensafe};
+pub(crate) use run::{Finished, Run, Running, opensafe, own_copy};
 
 /// A claim, and what tries it out.
 pub(crate) struct Scenario {

@@ -19,8 +19,22 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// `opensafe`, of which the path may be in `$OPENSAFE`.
 pub(crate) fn opensafe() -> Command {
-    let mut command =
-        Command::new(std::env::var_os("OPENSAFE").unwrap_or_else(|| "opensafe".into()));
+    program(&std::env::var_os("OPENSAFE").unwrap_or_else(|| "opensafe".into()))
+}
+
+/// A copy of `opensafe`: runs of it share nothing with those of any other.
+pub(crate) fn own_copy(folder: &Path) -> Result<PathBuf> {
+    let found = Command::new("sh")
+        .args(["-c", "command -v \"${OPENSAFE:-opensafe}\""])
+        .output()?;
+    let path = String::from_utf8(found.stdout)?;
+    let copy = folder.join("opensafe");
+    std::fs::copy(path.trim_end(), &copy).with_context(|| format!("copy {path}"))?;
+    Ok(copy)
+}
+
+fn program(path: &OsStr) -> Command {
+    let mut command = Command::new(path);
     command
         .stdin(Stdio::null())
         .env_remove("SUDO_UID")
@@ -37,6 +51,7 @@ pub(crate) struct Run {
     stdin: Stdio,
     piped: bool,
     wrapper: Vec<OsString>,
+    program: Option<PathBuf>,
 }
 
 /// One that goes on.
@@ -87,6 +102,7 @@ impl Run {
             stdin: Stdio::null(),
             piped: false,
             wrapper: Vec::new(),
+            program: None,
         })
     }
 
@@ -120,6 +136,12 @@ impl Run {
         self
     }
 
+    /// By a copy of `opensafe`; see [`own_copy`].
+    pub(crate) fn by(mut self, copy: &Path) -> Self {
+        self.program = Some(copy.to_owned());
+        self
+    }
+
     /// Started by another program, which is given its command line as arguments.
     pub(crate) fn wrapped<S: AsRef<OsStr>>(mut self, wrapper: &[S]) -> Self {
         self.wrapper = wrapper
@@ -141,7 +163,10 @@ impl Run {
     /// Starts it.
     pub(crate) fn start<S: AsRef<OsStr>>(self, command: &[S]) -> Result<Running> {
         let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
-        let mut opensafe = opensafe();
+        let mut opensafe = match &self.program {
+            Some(copy) => program(copy.as_os_str()),
+            None => opensafe(),
+        };
         if let Some((program, words)) = self.wrapper.split_first() {
             let mut wrapper = Command::new(program);
             wrapper
@@ -185,13 +210,17 @@ impl Run {
 }
 
 impl Running {
+    /// What was printed so far.
+    pub(crate) fn output(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&read_at(&self.stdout)?).into_owned())
+    }
+
     /// Waits until this is in what was printed.
     pub(crate) fn wait_for_output(&mut self, what: &str) -> Result<String> {
         let start = Instant::now();
         loop {
             // The writers have the same file offset: read by position, so as not to disturb them.
-            let text = read_at(&self.stdout)?;
-            let text = String::from_utf8_lossy(&text).into_owned();
+            let text = self.output()?;
             if text.contains(what) {
                 return Ok(text);
             }

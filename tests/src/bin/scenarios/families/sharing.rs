@@ -1,0 +1,254 @@
+//! Runs that go on side by side have one set of kernel programs.
+
+use std::{ffi::OsString, fs, io::Write as _, path::PathBuf, process::Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    harness::{
+        Finished, Leftovers, Outcome, Policy, Problems, Run, Running, deny, directory, own_copy,
+        wait_for, write,
+    },
+    scenarios,
+};
+
+scenarios![
+    runs_side_by_side_load_one_set_of_programs_and_the_last_takes_it_along,
+    whoever_loaded_the_programs_may_end_in_any_way_and_the_others_go_on,
+    runs_that_start_at_once_load_one_set,
+    a_process_keeps_its_policy_in_another_sandbox_s_cgroup,
+];
+
+/// Reads the file whenever a line comes. Not the first process, which is tied to `opensafe`.
+const READER: &str = r#"exec 3<&0
+sh -c 'echo "ready $$"; while read -r _; do cat "$0" && echo read || echo refused; done' "$0" <&3 &
+wait"#;
+
+/// A file, and a copy of `opensafe` whose runs share with no others.
+struct Ground {
+    folder: tempfile::TempDir,
+    copy: PathBuf,
+}
+
+impl Ground {
+    fn new() -> Result<Self> {
+        let folder = directory()?;
+        let copy = own_copy(folder.path())?;
+        write(&folder.path().join("closed"), "x")?;
+        Ok(Self { folder, copy })
+    }
+
+    fn closed(&self) -> PathBuf {
+        self.folder.path().join("closed")
+    }
+
+    fn command(&self) -> [OsString; 4] {
+        [
+            "sh".into(),
+            "-c".into(),
+            READER.into(),
+            self.closed().into(),
+        ]
+    }
+
+    /// A run in which the file is closed by the rule of that name, or by none.
+    fn reader(&self, rule: Option<&str>) -> Result<Running> {
+        let mut policy = Policy::open();
+        if let Some(rule) = rule {
+            policy = policy.rule(deny(rule).file(self.closed()));
+        }
+        let mut running = Run::new(&policy)?
+            .by(&self.copy)
+            .stdin(Stdio::piped())
+            .start(&self.command())?;
+        running.wait_for_output("ready")?;
+        Ok(running)
+    }
+}
+
+/// Has a reader try.
+fn ask(running: &mut Running, wanted: &str) -> Result<()> {
+    tell(running)?;
+    running.wait_for_output(wanted).map(drop)
+}
+
+fn tell(running: &mut Running) -> Result<()> {
+    let stdin = running.child.stdin.as_mut().context("no standard input")?;
+    Ok(stdin.write_all(b"go\n")?)
+}
+
+fn said(running: &Running, wanted: &str) -> bool {
+    running.output().is_ok_and(|text| text.contains(wanted))
+}
+
+fn finish(mut running: Running) -> Result<Finished> {
+    drop(running.child.stdin.take());
+    running.finish()
+}
+
+fn rules_of_denials(finished: &Finished) -> Result<Vec<String>> {
+    let denials = finished.sound()?.denials();
+    Ok(denials
+        .map(|line| line.text("opensafe.rule.id").to_owned())
+        .collect())
+}
+
+fn runs_side_by_side_load_one_set_of_programs_and_the_last_takes_it_along() -> Result<Outcome> {
+    let ground = Ground::new()?;
+    let before = Leftovers::now()?;
+    let mut problems = Problems::default();
+    let mut one = ground.reader(Some("one"))?;
+    let with_one = Leftovers::now()?;
+    let mut two = ground.reader(Some("two"))?;
+    let mut three = ground.reader(None)?;
+    let with_three = Leftovers::now()?;
+    problems.check(with_one.programs() > before.programs() + 50, || {
+        "the first loads no programs".into()
+    });
+    problems.equal(
+        "programs that two more have",
+        with_three.programs(),
+        with_one.programs(),
+    );
+    problems.equal(
+        "links that two more have",
+        with_three.links(),
+        with_one.links(),
+    );
+    // A ring buffer each.
+    problems.equal(
+        "maps that two more have",
+        with_three.maps(),
+        with_one.maps() + 2,
+    );
+    ask(&mut one, "refused")?;
+    ask(&mut two, "refused")?;
+    ask(&mut three, "read")?;
+    for (running, rules) in [(one, vec!["one"]), (two, vec!["two"]), (three, vec![])] {
+        problems.equal(
+            "the denials on record",
+            rules_of_denials(&finish(running)?)?,
+            rules.iter().map(|rule| (*rule).to_owned()).collect(),
+        );
+    }
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}
+
+fn whoever_loaded_the_programs_may_end_in_any_way_and_the_others_go_on() -> Result<Outcome> {
+    let ground = Ground::new()?;
+    let before = Leftovers::now()?;
+    let mut problems = Problems::default();
+    for end in [None, Some(Signal::SIGTERM), Some(Signal::SIGKILL)] {
+        let mut first = ground.reader(Some("first"))?;
+        let mut second = ground.reader(Some("second"))?;
+        if let Some(signal) = end {
+            kill(Pid::from_raw(i32::try_from(first.child.id())?), signal)?;
+        }
+        if end == Some(Signal::SIGKILL) {
+            wait_for("its end", || matches!(first.child.try_wait(), Ok(Some(_))))?;
+            // Nobody attends to its sandbox any more, and it is confined all the same.
+            tell(&mut first)?;
+            wait_for("an answer of who is left", || said(&first, "refused"))?;
+        }
+        finish(first)?;
+        let mut third = ground.reader(Some("third"))?;
+        for (running, rule) in [(&mut second, "second"), (&mut third, "third")] {
+            ask(running, "refused").with_context(|| format!("{rule}, after {end:?}"))?;
+        }
+        for (running, rule) in [(second, "second"), (third, "third")] {
+            problems.equal(
+                "the denials",
+                rules_of_denials(&finish(running)?)?,
+                vec![rule.to_owned()],
+            );
+        }
+        for left in Leftovers::now()?.cgroups_since(&before) {
+            // What the one that was killed could not remove.
+            fs::remove_dir(left)?;
+        }
+    }
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}
+
+fn runs_that_start_at_once_load_one_set() -> Result<Outcome> {
+    const RUNS: usize = 6;
+    let ground = Ground::new()?;
+    let before = Leftovers::now()?;
+    let mut one = ground.reader(None)?;
+    let programs = Leftovers::now()?.programs() - before.programs();
+    ask(&mut one, "read")?;
+    finish(one)?;
+    Leftovers::gone_since(&before)?;
+
+    let policy = Policy::open().rule(deny("all").file(ground.closed()));
+    let start = || {
+        Run::new(&policy)?
+            .by(&ground.copy)
+            .stdin(Stdio::piped())
+            .start(&ground.command())
+    };
+    let mut runs = (0..RUNS).map(|_| start()).collect::<Result<Vec<_>>>()?;
+    for running in &mut runs {
+        running.wait_for_output("ready")?;
+    }
+    let mut problems = Problems::default();
+    problems.equal(
+        "programs of all",
+        Leftovers::now()?.programs() - before.programs(),
+        programs,
+    );
+    for mut running in runs {
+        ask(&mut running, "refused")?;
+        problems.equal(
+            "the denials",
+            rules_of_denials(&finish(running)?)?,
+            vec!["all".to_owned()],
+        );
+    }
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}
+
+fn a_process_keeps_its_policy_in_another_sandbox_s_cgroup() -> Result<Outcome> {
+    let ground = Ground::new()?;
+    let mut strict = ground.reader(Some("strict"))?;
+    let lax = ground.reader(None)?;
+    let cgroup = |running: &Running| -> Result<(String, String)> {
+        let said = running.output()?;
+        let reader = said.split_whitespace().nth(1).context("no reader")?;
+        let cgroup = fs::read_to_string(format!("/proc/{reader}/cgroup"))?;
+        Ok((
+            reader.to_owned(),
+            cgroup.trim().trim_start_matches("0::").to_owned(),
+        ))
+    };
+    let (reader, own) = cgroup(&strict)?;
+    let (_, other) = cgroup(&lax)?;
+    fs::write(format!("/sys/fs/cgroup{other}/cgroup.procs"), &reader)?;
+    let now = cgroup(&strict)?.1;
+    ensure!(
+        now == other && now != own,
+        "the reader is in {now}, not in {other}"
+    );
+    ask(&mut strict, "refused")?;
+    // It would outlive its own run in there, so it is told to end.
+    let finished = finish(strict)?;
+    let mut problems = Problems::default();
+    problems.equal(
+        "the strict one's denials",
+        rules_of_denials(&finished)?,
+        vec!["strict".to_owned()],
+    );
+    problems.equal(
+        "the lax one's denials",
+        rules_of_denials(&finish(lax)?)?,
+        Vec::<String>::new(),
+    );
+    problems.outcome()
+}

@@ -69,11 +69,14 @@ offsets! {
     path_dentry = "path.dentry",
     path_mnt = "path.mnt",
     vfsmount_mnt_root = "vfsmount.mnt_root",
-    vfsmount_mnt_flags = "vfsmount.mnt_flags",
     mount_mnt = "mount.mnt",
     mount_parent = "mount.mnt_parent",
+    mount_group = "mount.mnt_group_id",
+    mount_children = "mount.mnt_mounts",
+    mount_sibling = "mount.mnt_child",
     area_vm_file = "vm_area_struct.vm_file",
     dentry_parent = "dentry.d_parent",
+    dentry_flags = "dentry.d_flags",
     dentry_name_len = "dentry.d_name.len",
     dentry_name = "dentry.d_name.name",
     dentry_inode = "dentry.d_inode",
@@ -118,6 +121,7 @@ offsets! {
     msghdr_namelen = "msghdr.msg_namelen",
     msghdr_control = "msghdr.msg_control",
     msghdr_control_len = "msghdr.msg_controllen",
+    msghdr_flags = "msghdr.msg_flags",
     unix_sock_peer = "unix_sock.peer",
     unix_sock_addr = "unix_sock.addr",
     unix_sock_path_dentry = "unix_sock.path.dentry",
@@ -158,6 +162,10 @@ pub struct Host {
     pub scratch_slots: u32,
     /// Which argument of `inode_setattr` is the dentry: the first up to Linux 6.2, then the second.
     pub setattr_dentry: u32,
+    /// `DCACHE_MOUNTED`: the flag of a dentry that something is mounted on, in any namespace.
+    pub dentry_is_mounted_on: u32,
+    /// Always 0: keeps the layout free of implicit padding.
+    pub reserved: u32,
 }
 
 impl Host {
@@ -166,5 +174,7 @@ impl Host {
         rename_lock: 0,
         scratch_slots: 0,
         setattr_dentry: 0,
+        dentry_is_mounted_on: 0,
+        reserved: 0,
     };
 }

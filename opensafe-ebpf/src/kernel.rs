@@ -93,7 +93,6 @@ kernel_types! {
     /// `struct vfsmount`.
     Mount {
         root: Dentry = vfsmount_mnt_root,
-        flags: u32 = vfsmount_mnt_flags,
     }
     /// `struct vm_area_struct`.
     Area {
@@ -126,6 +125,7 @@ kernel_types! {
     }
     /// `struct dentry`.
     Dentry {
+        flags: u32 = dentry_flags,
         parent: Dentry = dentry_parent,
         name_len: u32 = dentry_name_len,
         name: u64 = dentry_name,
@@ -245,13 +245,25 @@ impl Terminal {
 }
 
 impl Mount {
-    /// The mount around it, on which it is mounted: the `struct vfsmount` is a member of a `struct mount`.
+    /// The mount around it, on which it is mounted.
     #[inline(always)]
     pub fn around(self) -> Option<Self> {
         let at = u64::from(constant!(OFFSETS.mount_mnt));
-        let whole = self.0.wrapping_sub(at);
-        let parent: u64 = read(whole + u64::from(constant!(OFFSETS.mount_parent)))?;
+        let parent: u64 = read(self.whole() + u64::from(constant!(OFFSETS.mount_parent)))?;
         Some(Self(parent + at))
+    }
+
+    /// Whether it has peers, in this or another namespace: what is mounted on it, or taken away, is so on them too. By the
+    /// group of peers; the flag for it is kept elsewhere since Linux 6.17.
+    #[inline(always)]
+    pub fn is_shared(self) -> bool {
+        read::<u32>(self.whole() + u64::from(constant!(OFFSETS.mount_group))) != Some(0)
+    }
+
+    /// Address of the `struct mount` that the `struct vfsmount` is a member of.
+    #[inline(always)]
+    pub fn whole(self) -> u64 {
+        self.0.wrapping_sub(u64::from(constant!(OFFSETS.mount_mnt)))
     }
 }
 

@@ -109,6 +109,8 @@ lsm_programs! {
     sb_pivotroot("sb_pivotroot") = mount::pivot_root;
     /// Control over another process.
     ptrace_access_check("ptrace_access_check") = guard::ptrace;
+    /// Control by one's parent.
+    ptrace_traceme("ptrace_traceme") = guard::traced_by_parent;
     /// kill(2) and its kin.
     task_kill("task_kill") = guard::signal;
     /// Signals that descriptors send.

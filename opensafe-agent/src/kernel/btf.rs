@@ -160,6 +160,29 @@ impl Btf {
         u32::from(arguments != Some(2))
     }
 
+    /// `DCACHE_MOUNTED`, a macro up to Linux 6.13 (include/linux/dcache.h).
+    pub(super) fn dentry_is_mounted_on(&self) -> u32 {
+        const BEFORE_6_14: u32 = 0x0001_0000;
+        self.enumerator("dentry_flags", "DCACHE_MOUNTED")
+            .unwrap_or(BEFORE_6_14)
+    }
+
+    /// The value of an enumerator of a named enumeration.
+    fn enumerator(&self, enumeration: &str, name: &str) -> Option<u32> {
+        let string = |offset| read_string(&self.data, self.strings_at + offset as usize).ok();
+        let of = (1..self.types.len()).find(|&id| {
+            self.get(id).is_some_and(|head| {
+                head.kind == kind::ENUM && string(head.name) == Some(enumeration.as_bytes())
+            })
+        })?;
+        let first = self.types.get(of)? + TYPE_BYTES;
+        (0..self.get(of)?.count).find_map(|index| {
+            let at = first + ENUMERATOR_BYTES * index;
+            let found = string(read_word(&self.data, at).ok()?)?;
+            (found == name.as_bytes()).then(|| read_word(&self.data, at + 4).ok())?
+        })
+    }
+
     /// All offsets that the kernel programs need. Those in [`Offsets::OPTIONAL`] are 0 if missing.
     pub(super) fn offsets(&self) -> Result<Offsets, BtfError> {
         let mut words = Vec::with_capacity(Offsets::PATHS.len());
@@ -254,6 +277,8 @@ impl Btf {
 /// Bytes of a type's fixed part, and of a member.
 const TYPE_BYTES: usize = 12;
 const MEMBER_BYTES: usize = 12;
+/// `struct btf_enum`.
+const ENUMERATOR_BYTES: usize = 8;
 
 impl Type {
     /// Bytes that follow the fixed part.
@@ -312,6 +337,12 @@ mod tests {
         assert_eq!(btf.offset("dentry.d_name.len").unwrap() % 4, 0);
         assert!(btf.offset("dentry.no_such_member").is_err());
         assert!(btf.setattr_dentry() < 2);
+        assert!(btf.dentry_is_mounted_on().is_power_of_two());
+        assert_eq!(btf.enumerator("dentry_flags", "DCACHE_NO_SUCH_FLAG"), None);
+        assert_eq!(
+            btf.enumerator("hrtimer_restart", "HRTIMER_RESTART"),
+            Some(1)
+        );
         assert!(!btf.has_hook("no_such_hook"));
     }
 

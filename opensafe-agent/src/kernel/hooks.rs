@@ -105,6 +105,7 @@ hooks! {
     sb_umount Lsm "sb_umount" Operation "mounts are taken away unchecked";
     sb_pivotroot Lsm "sb_pivotroot" Operation "the root that others share can be changed";
     ptrace_access_check Lsm "ptrace_access_check" Operation "processes outside can be controlled";
+    ptrace_traceme Lsm "ptrace_traceme" Operation "a sandbox's first process has opensafe control it";
     task_kill Lsm "task_kill" Operation "processes outside can be signalled";
     file_send_sigiotask Lsm "file_send_sigiotask" Operation "descriptors can signal processes outside";
     task_setrlimit Lsm "task_setrlimit" Operation "limits of processes outside can be changed";

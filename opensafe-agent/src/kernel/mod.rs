@@ -142,6 +142,9 @@ pub struct Kernel {
     regions: Regions,
     ring_bytes: u32,
     rename_lock_known: bool,
+    /// Whether BPF was among the active security modules when this began. Not asked again: the sandbox may have taken the
+    /// list away.
+    lsm_listed: bool,
     /// When it was loaded, in seconds since 1970.
     started_s: u32,
     sharing: Sharing,
@@ -180,6 +183,7 @@ impl Kernel {
             regions: Regions::new(),
             ring_bytes: sizes.ring_bytes,
             rename_lock_known: rename_lock != 0,
+            lsm_listed: listed() == Some(true),
             started_s: now_s(),
             sharing,
             held,
@@ -352,7 +356,7 @@ impl Kernel {
     /// them even where `bpf` is not among its active modules, and then never calls them.
     #[must_use]
     pub fn lsm_in_effect(&self) -> bool {
-        self.has(MAIN_HOOK) && listed() == Some(true)
+        self.has(MAIN_HOOK) && self.lsm_listed
     }
 
     /// Whether directory states can be cached on this host.
@@ -375,6 +379,8 @@ fn load_with(
         rename_lock,
         scratch_slots,
         setattr_dentry: vmlinux.setattr_dentry(),
+        dentry_is_mounted_on: vmlinux.dentry_is_mounted_on(),
+        reserved: 0,
     };
     let btf = Btf::from_sys_fs()
         .map_err(|error| KernelError::Object(Box::new(EbpfError::BtfError(error))))?;

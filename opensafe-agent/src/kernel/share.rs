@@ -103,6 +103,7 @@ impl Kernel {
             regions: Regions::new(),
             ring_bytes: sizes.ring_bytes,
             rename_lock_known: true,
+            lsm_listed: true,
             started_s: now_s(),
             sharing: Sharing::Yes,
             held: Some(held),

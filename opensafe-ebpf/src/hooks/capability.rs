@@ -61,7 +61,7 @@ fn of_network(actor: &Actor, asked: UserNamespace, capability: u32) -> i32 {
 
 /// Whether it is not the first user namespace, whose rights are about the host.
 #[inline(always)]
-fn is_inner(namespace: UserNamespace) -> bool {
+pub fn is_inner(namespace: UserNamespace) -> bool {
     namespace.level().is_some_and(|level| level != 0)
 }
 

@@ -248,13 +248,34 @@ fn file_ioctl(actor: &Actor, dentry: Dentry, command: u32) -> i32 {
     const FIFREEZE: u32 = 0xc004_5877;
     const FITHAW: u32 = 0xc004_5878;
     const SHUTDOWN: u32 = 0x8004_587d;
+    const FITRIM: u32 = 0xc018_5879;
+    const FS_IOC_SETFSLABEL: u32 = 0x4100_9432;
+    // include/uapi/linux/ext4.h
+    const EXT4_IOC_GROUP_EXTEND: u32 = 0x4008_6607;
+    const EXT4_IOC_GROUP_ADD: u32 = 0x4028_6608;
+    const EXT4_IOC_RESIZE_FS: u32 = 0x4008_6610;
+    const EXT4_IOC_SWAP_BOOT: u32 = 0x6611;
+    const EXT4_IOC_CHECKPOINT: u32 = 0x4004_662b;
+    const EXT4_IOC_SETFSUUID: u32 = 0x4008_662c;
+    const EXT4_IOC_SET_TUNE_SB_PARAM: u32 = 0x40e8_662e;
     match command {
         FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS | FS_IOC_FSSETXATTR | FS_IOC_ENABLE_VERITY => {
             change(actor, dentry, Access::ATTRIBUTES)
         }
         // Every file of a subvolume gets one more name, which no rule was asked about.
         BTRFS_IOC_SNAP_CREATE | BTRFS_IOC_SNAP_CREATE_V2 => on_unreadable(actor),
-        FIFREEZE | FITHAW | SHUTDOWN => mount::stops_file_system(actor, command),
+        FIFREEZE
+        | FITHAW
+        | SHUTDOWN
+        | FITRIM
+        | FS_IOC_SETFSLABEL
+        | EXT4_IOC_GROUP_EXTEND
+        | EXT4_IOC_GROUP_ADD
+        | EXT4_IOC_RESIZE_FS
+        | EXT4_IOC_SWAP_BOOT
+        | EXT4_IOC_CHECKPOINT
+        | EXT4_IOC_SETFSUUID
+        | EXT4_IOC_SET_TUNE_SB_PARAM => mount::command_to_file_system(actor, command),
         _ => 0,
     }
 }

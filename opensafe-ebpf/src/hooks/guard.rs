@@ -29,6 +29,13 @@ pub fn ptrace(actor: &Actor, ctx: &LsmContext) -> i32 {
     to_task(actor, Operation::Ptrace, How::Ptrace, mode, ctx)
 }
 
+/// `ptrace_traceme(parent)`: being controlled by one's parent, which is told of everything then and waits for it.
+#[inline(always)]
+pub fn traced_by_parent(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // include/linux/ptrace.h: PTRACE_MODE_ATTACH
+    to_task(actor, Operation::Ptrace, How::Ptrace, 2, ctx)
+}
+
 /// `task_kill(task, info, signal, credentials)`: a signal to a process; the kernel's own do not pass here.
 #[inline(always)]
 pub fn signal(actor: &Actor, ctx: &LsmContext) -> i32 {

@@ -12,5 +12,6 @@ pub mod net;
 pub mod own;
 pub mod route;
 pub mod socket;
+mod spread;
 pub mod terminal;
 pub mod unix;

@@ -7,13 +7,16 @@ use opensafe_common::{
     verdict::Access,
 };
 
-use super::own::shares_mounts;
+use super::{capability::is_inner, own::shares_mounts, spread::any_spreads};
 use crate::{
     actor::Actor,
     decide::{self, By},
     gate::{change, operation, plain_operation},
-    kernel::{Dentry, FileSystemContext, FileSystemType, Mount, Path, Superblock, argument, read},
-    maps::OWN_TMPFS,
+    kernel::{
+        Credentials, Dentry, FileSystemContext, FileSystemType, Mount, Path, Superblock, Task,
+        argument, read,
+    },
+    maps::{OWN_TMPFS, constant},
     path,
 };
 
@@ -33,6 +36,9 @@ pub fn mount(actor: &Actor, ctx: &LsmContext) -> i32 {
             return errno;
         }
     }
+    if flags & BEFORE == 0 && is_the_hosts_own(argument(ctx, 2)) {
+        return operation(actor, Operation::Mount, How::Remount, 0, 0, 0);
+    }
     if flags & SPREADING != 0 && flags & BEFORE == 0 && !shares_mounts(actor) {
         return 0;
     }
@@ -43,15 +49,41 @@ pub fn mount(actor: &Actor, ctx: &LsmContext) -> i32 {
 #[inline(always)]
 pub fn move_mount(actor: &Actor, ctx: &LsmContext) -> i32 {
     let to = Path(argument(ctx, 1));
-    at_mount(actor, How::MoveMount, to.mount(), to.dentry())
+    let (mut mount, place) = (to.mount(), to.dentry());
+    // At a mount's own root, it may be put beneath that mount (MOVE_MOUNT_BENEATH, Linux >= 6.5), which the hook is not
+    // told. If either has peers, it spreads.
+    if let (Some(on), Some(place)) = (mount, place)
+        && !on.is_shared()
+        && on.root() == Some(place)
+    {
+        mount = on.around();
+    }
+    at_mount(actor, How::MoveMount, mount, place)
 }
 
 /// `sb_umount(mount, flags)`.
 #[inline(always)]
 pub fn unmount(actor: &Actor, ctx: &LsmContext) -> i32 {
+    // include/linux/fs.h
+    const MNT_DETACH: u64 = 2;
     let mount = Mount(argument(ctx, 0));
     // What goes here goes wherever the mount around it has peers.
-    at_mount(actor, How::Unmount, mount.around(), mount.root())
+    let mut around = mount.around();
+    if argument(ctx, 1) & MNT_DETACH != 0 && any_spreads(mount) {
+        around = None;
+    }
+    at_mount(actor, How::Unmount, around, mount.root())
+}
+
+/// A name that is taken away while, in another namespace, something is mounted on it: it would be unmounted there
+/// (`detach_mounts` in fs/namespace.c). In this one, the kernel refuses it.
+#[inline(always)]
+pub fn unmounts_elsewhere(actor: &Actor, dentry: Dentry) -> i32 {
+    let flags = dentry.flags().unwrap_or(u32::MAX);
+    if flags & constant!(HOST.dentry_is_mounted_on) == 0 || shares_mounts(actor) {
+        return 0;
+    }
+    operation(actor, Operation::Mount, How::Unmount, 0, 0, dentry.0)
 }
 
 /// `sb_remount(superblock, options)`: other options for a superblock, by mount(2) or fsconfig(2), hold for
@@ -77,12 +109,19 @@ pub fn pivot_root(actor: &Actor, ctx: &LsmContext) -> i32 {
 pub fn new_superblock(actor: &Actor, ctx: &LsmContext) -> i32 {
     // linux/magic.h
     const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
+    const BINFMTFS_MAGIC: u64 = 0x4249_4e4d;
     let superblock = Superblock(argument(ctx, 0));
     match superblock.magic() {
         Some(OVERLAYFS_SUPER_MAGIC) => overlay(actor, superblock.root().unwrap_or(Dentry(0))),
         Some(SuperblockKey::TMPFS_MAGIC) => {
             note_own_tmpfs(actor, superblock);
             0
+        }
+        // Programs of the sandbox's choice would be handed files that it may run and not read, open (the `O` and `C` of
+        // Documentation/admin-guide/binfmt-misc.rst; one of a user namespace's own since Linux 6.7).
+        Some(BINFMTFS_MAGIC) => {
+            let root = superblock.root().unwrap_or(Dentry(0));
+            operation(actor, Operation::Mount, How::Mount, 0, 0, root.0)
         }
         _ => 0,
     }
@@ -95,13 +134,16 @@ pub fn mount_parameter(actor: &Actor, ctx: &LsmContext) -> i32 {
     let kind = FileSystemContext(argument(ctx, 0)).kind();
     match kind.and_then(FileSystemType::name) {
         Some(name) if is_overlay(name) => named_overlay(actor),
+        Some(name) if !is_source(argument(ctx, 1)) && is_the_hosts_own(name) => {
+            operation(actor, Operation::Mount, How::Remount, 0, 0, 0)
+        }
         _ => 0,
     }
 }
 
-/// Freezing or shutting down a file system, which everyone on it waits for.
+/// What is done to a whole file system by a command to one of its files: everyone on it has it.
 #[inline(always)]
-pub fn stops_file_system(actor: &Actor, command: u32) -> i32 {
+pub fn command_to_file_system(actor: &Actor, command: u32) -> i32 {
     plain_operation(actor, Operation::Mount, How::FileSystemIoctl, command)
 }
 
@@ -135,23 +177,48 @@ fn named_overlay(actor: &Actor) -> i32 {
     overlay(actor, Dentry(0))
 }
 
+/// Whether a file system, by its name at this address, has one superblock for the host: each mount gives it other options.
+/// It is no hook's but this one's, as the file system takes them by itself (`debugfs_get_tree`, `cgroup_get_tree`). In a user
+/// namespace it cannot be mounted, or keeps its options.
+#[inline(always)]
+fn is_the_hosts_own(name: u64) -> bool {
+    const WHOLE: [u64; 4] = [
+        u64::from_le_bytes(*b"debugfs\0"),
+        u64::from_le_bytes(*b"tracefs\0"),
+        u64::from_le_bytes(*b"cgroup2\0"),
+        u64::from_le_bytes(*b"efivarfs"),
+    ];
+    const SHORTER: u64 = u64::from_le_bytes(*b"pstore\0\0");
+    const LOWER_SEVEN: u64 = u64::MAX >> 8;
+    let name = read::<u64>(name).unwrap_or(0);
+    if !WHOLE.contains(&name) && name & LOWER_SEVEN != SHORTER {
+        return false;
+    }
+    let credentials = Task::current().credentials().map(Credentials);
+    !credentials
+        .and_then(Credentials::namespace)
+        .is_some_and(is_inner)
+}
+
+/// Whether a mount's parameter is what is mounted, which these file systems have none of (`struct fs_parameter`, whose first
+/// member is the key).
+#[inline(always)]
+fn is_source(parameter: u64) -> bool {
+    let key = read::<u64>(parameter);
+    key.and_then(read::<[u8; 7]>) == Some(*b"source\0")
+}
+
 /// Whether a file system's name, at this address, is that of overlays.
 #[inline(always)]
 fn is_overlay(name: u64) -> bool {
     read::<[u8; 8]>(name) == Some(*b"overlay\0")
 }
 
-/// Mounting or unmounting at a place: refused where processes outside would see it, because the namespace is
-/// theirs too or what is mounted spreads to them.
+/// Mounting or unmounting at a place on a mount: refused where processes outside would see it, because the namespace is
+/// theirs too or what is mounted spreads to them; also where that is not known.
 #[inline(always)]
 fn at_mount(actor: &Actor, how: How, mount: Option<Mount>, dentry: Option<Dentry>) -> i32 {
-    // include/linux/mount.h
-    const MNT_SHARED: u32 = 0x1000;
-    let spreads = match mount.and_then(Mount::flags) {
-        Some(flags) => flags & MNT_SHARED != 0,
-        None => true,
-    };
-    if !spreads && !shares_mounts(actor) {
+    if !mount.is_none_or(Mount::is_shared) && !shares_mounts(actor) {
         return 0;
     }
     let place = dentry.unwrap_or(Dentry(0));

@@ -7,7 +7,7 @@ use crate::{
     actor::Actor,
     decide::REFUSED,
     gate::{Answer, PathRequest, ask, change, not_laxer, refuse},
-    hooks::guard,
+    hooks::{guard, mount},
     kernel::{Dentry, Inode, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, argument},
     known::thread,
     maps::TENTATIVE,
@@ -68,7 +68,15 @@ pub fn make_link(actor: &Actor, ctx: &LsmContext) -> i32 {
 /// `path_unlink(dir, dentry)`: a file's name is taken away.
 #[inline(always)]
 pub fn remove(actor: &Actor, ctx: &LsmContext) -> i32 {
-    change(actor, Dentry(argument(ctx, 1)), Access::DELETE)
+    taken_away(actor, Dentry(argument(ctx, 1)))
+}
+
+#[inline(always)]
+fn taken_away(actor: &Actor, dentry: Dentry) -> i32 {
+    match mount::unmounts_elsewhere(actor, dentry) {
+        0 => change(actor, dentry, Access::DELETE),
+        errno => errno,
+    }
 }
 
 /// `path_rmdir(dir, dentry)`: an empty directory is taken away, in a cgroup file system a cgroup.
@@ -76,7 +84,7 @@ pub fn remove(actor: &Actor, ctx: &LsmContext) -> i32 {
 pub fn remove_directory(actor: &Actor, ctx: &LsmContext) -> i32 {
     let dentry = Dentry(argument(ctx, 1));
     match guard::cgroup_of_others(actor, dentry) {
-        0 => change(actor, dentry, Access::DELETE),
+        0 => taken_away(actor, dentry),
         errno => errno,
     }
 }
@@ -117,7 +125,13 @@ pub fn rename(actor: &Actor, ctx: &LsmContext) -> i32 {
     } else {
         Access::RENAME
     };
-    let mut errno = not_laxer(actor, old, new);
+    let mut errno = mount::unmounts_elsewhere(actor, old);
+    if errno == 0 {
+        errno = mount::unmounts_elsewhere(actor, new);
+    }
+    if errno == 0 {
+        errno = not_laxer(actor, old, new);
+    }
     if errno == 0 && exchange {
         errno = not_laxer(actor, new, old);
     }

@@ -49,6 +49,12 @@ pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
     let (socket, message) = (Known::argument(ctx, 0), Known::argument(ctx, 1));
     let control_len: u64 = message.get(constant!(OFFSETS.msghdr_control_len));
     let family = family_of(socket);
+    // include/linux/socket.h: past all routes, as SO_DONTROUTE.
+    const MSG_DONTROUTE: u32 = 0x4;
+    let flags: u32 = message.get(constant!(OFFSETS.msghdr_flags));
+    if flags & MSG_DONTROUTE != 0 && matches!(family, AF_INET | AF_INET6) {
+        return to_unknown(actor, family, ConnectBody::SEND);
+    }
     if control_len != 0 && matches!(family, AF_INET | AF_INET6) {
         // As a number: to newer verifiers what is loaded through a known pointer is memory.
         let control = argument(ctx, 1) + u64::from(constant!(OFFSETS.msghdr_control));

@@ -3,7 +3,7 @@
 use aya_ebpf::programs::LsmContext;
 use opensafe_common::{
     event::ConnectBody,
-    socket::{AF_INET, AF_INET6},
+    socket::{AF_INET, AF_INET6, AF_UNSPEC},
 };
 
 use super::{capability, net::to_unknown};
@@ -19,6 +19,15 @@ use crate::{
 pub fn option(actor: &Actor, ctx: &LsmContext) -> i32 {
     // include/uapi/linux/in.h: SOL_IP, IP_OPTIONS; in6.h: SOL_IPV6, IPV6_2292PKTOPTIONS, IPV6_RTHDR, and
     // IPV6_FLOWLABEL_MGR, which keeps options for all packets with a label.
+    // By which device packets go, whatever their address: to loopback addresses even, out of this host.
+    // include/uapi/asm-generic/socket.h: SOL_SOCKET, SO_DONTROUTE, SO_BINDTODEVICE, SO_BINDTOIFINDEX; in.h: IP_UNICAST_IF;
+    // in6.h: IPV6_PKTINFO, IPV6_UNICAST_IF.
+    match (ctx.arg::<u32>(1), ctx.arg::<u32>(2)) {
+        (1, 5 | 25 | 62) => return to_unknown(actor, AF_UNSPEC, ConnectBody::CONNECT),
+        (0, 50) => return to_unknown(actor, AF_INET, ConnectBody::CONNECT),
+        (41, 50 | 76) => return to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
+        _ => {}
+    }
     match (ctx.arg::<u32>(1), ctx.arg::<u32>(2)) {
         (0, 4) => to_unknown(actor, AF_INET, ConnectBody::CONNECT),
         (41, 6 | 32 | 57) => to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
@@ -44,8 +53,8 @@ pub fn sctp(actor: &Actor, _ctx: &LsmContext) -> i32 {
     to_unknown(actor, AF_INET, ConnectBody::CONNECT)
 }
 
-/// 1 if what is sent along with a message names hops on the way: who is on it is not told apart. A function that the
-/// verifier checks once; see [`crate::path`].
+/// 1 if what is sent along with a message names hops on the way, or a device other than the loopback's: who is there is
+/// not told apart. A function that the verifier checks once; see [`crate::path`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn has_a_route(control: u64, len: u64) -> u64 {
@@ -59,6 +68,9 @@ pub extern "C" fn has_a_route(control: u64, len: u64) -> u64 {
     }
     // Of IPv4 and IPv6 there are fewer that can be sent (`ip_cmsg_send`, `ip6_datagram_send_ctl`).
     const MAX_PARTS: u32 = 16;
+    const NONE: u64 = u64::MAX;
+    // LOOPBACK_IFINDEX of include/net/flow.h; 0 is any device.
+    const LOOPBACK: u32 = 1;
     let mut at = 0_u64;
     let mut parts = 0;
     while parts < MAX_PARTS {
@@ -74,6 +86,18 @@ pub extern "C" fn has_a_route(control: u64, len: u64) -> u64 {
         // include/uapi/linux/in.h: SOL_IP, IP_RETOPTS; in6.h: SOL_IPV6, IPV6_2292RTHDR, IPV6_RTHDR.
         if matches!((head.level, head.kind), (0, 7) | (41, 5 | 57)) {
             return 1;
+        }
+        // IP_PKTINFO, whose first word is a device; IPV6_PKTINFO and IPV6_2292PKTINFO, where it follows the address.
+        let device = match (head.level, head.kind) {
+            (0, 8) => 0,
+            (41, 2 | 50) => 16,
+            _ => NONE,
+        };
+        if device != NONE {
+            let place = control.wrapping_add(at + size_of::<Head>() as u64 + device);
+            if read::<u32>(place).is_none_or(|device| device > LOOPBACK) {
+                return 1;
+            }
         }
         at += head.len + 7 & !7;
         parts = unforeseen(parts + 1);

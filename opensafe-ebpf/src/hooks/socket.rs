@@ -3,7 +3,7 @@
 use aya_ebpf::programs::LsmContext;
 use opensafe_common::{
     event::{ConnectBody, Kind},
-    socket::{AF_INET, AF_INET6, AF_UNSPEC},
+    socket::{AF_INET, AF_INET6, AF_UNIX, AF_UNSPEC},
     verdict::Verdict,
 };
 
@@ -12,7 +12,10 @@ use crate::{
     bound::zeroed,
     decide,
     gate::socket,
-    hooks::net::{ADDRESS_WORDS, port, read_address, v4, v6},
+    hooks::{
+        net::{ADDRESS_WORDS, port, read_address, v4, v6},
+        unix,
+    },
     kernel::{Sock, Socket, argument},
 };
 
@@ -34,14 +37,18 @@ pub fn create(actor: &Actor, ctx: &LsmContext) -> i32 {
     socket(actor, decision, Kind::Socket, &body)
 }
 
-/// `socket_bind(socket, address, length)`. Of Unix sockets the name's creation is decided; other families
-/// were decided when the socket was made.
+/// `socket_bind(socket, address, length)`. Of Unix sockets with a path the name's creation is decided, of abstract names
+/// whether a rule keeps the sandbox from contacting it: who contacts it outside would be answered from inside. Other
+/// families were decided when the socket was made.
 #[inline(always)]
 pub fn bind(actor: &Actor, ctx: &LsmContext) -> i32 {
     let Some(sock) = Socket(argument(ctx, 0)).sock() else {
         return unreadable(actor);
     };
     let family = sock.family().unwrap_or(AF_UNSPEC);
+    if family == AF_UNIX {
+        return unix::bind(actor, argument(ctx, 1), argument(ctx, 2) as u32);
+    }
     if family != AF_INET && family != AF_INET6 {
         return 0;
     }

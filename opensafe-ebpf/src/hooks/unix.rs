@@ -9,7 +9,8 @@ use crate::{
     decide::{self, Decision},
     emit::{Requested, file_body},
     gate::{By, peer},
-    kernel::{Sock, Socket},
+    kernel::{Sock, Socket, read},
+    path,
 };
 
 /// `unix_stream_connect(sock, other, new)`.
@@ -25,6 +26,28 @@ pub fn send(actor: &Actor, ctx: &LsmContext) -> i32 {
         Some(other) => to(actor, other, ConnectBody::SEND),
         None => to_unknown(actor, AF_UNIX, ConnectBody::SEND),
     }
+}
+
+/// Binding to the `len` bytes of a `sockaddr_un` at `address`: an abstract name that a rule denies as a peer is not taken
+/// either.
+#[inline(always)]
+pub fn bind(actor: &Actor, address: u64, len: u32) -> i32 {
+    // A family and a leading NUL come before the name.
+    const BEFORE: u32 = 3;
+    // Without a name the kernel picks one of its own; with one that begins otherwise it is a path.
+    if len <= BEFORE || read::<u8>(address + 2) != Some(0) {
+        return 0;
+    }
+    let (name, len) = (address + u64::from(BEFORE), len - BEFORE);
+    match path::abstract_word(actor.policy_index, name, len) {
+        Some(word) if word.deny & Access::UNIX.0 == 0 => return 0,
+        _ => {}
+    }
+    let mut body = ConnectBody::NONE;
+    body.family = AF_UNIX;
+    body.how = ConnectBody::CONNECT;
+    let decision = decide::at_abstract_name(actor, name, len);
+    peer(actor, decision, 0, Requested::KernelBytes(name, len), &body)
 }
 
 #[inline(always)]

@@ -8,6 +8,7 @@ mod membership;
 mod names;
 mod network;
 mod rights;
+mod spreading;
 mod writes;
 
 use crate::harness::Scenario;
@@ -24,6 +25,7 @@ pub(super) fn others() -> impl Iterator<Item = &'static [Scenario]> {
         network::SCENARIOS,
         membership::SCENARIOS,
         rights::SCENARIOS,
+        spreading::SCENARIOS,
     ]
     .into_iter()
 }

@@ -32,9 +32,9 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
         load::SCENARIOS,
         sharing::SCENARIOS,
         boundary::SCENARIOS,
-        escapes::OF_KERNEL,
     ]
     .into_iter()
+    .chain(escapes::OF_KERNEL)
     .flatten()
     .collect()
 }

@@ -13,8 +13,8 @@ mod writes;
 
 use crate::harness::Scenario;
 
-/// Those to which a kernel may make a difference: which address is meant where none is said.
-pub(super) const OF_KERNEL: &[Scenario] = addresses::SCENARIOS;
+/// Those to which a kernel may make a difference: which address is meant where none is said, and how mounts spread.
+pub(super) const OF_KERNEL: [&[Scenario]; 2] = [addresses::SCENARIOS, spreading::SCENARIOS];
 
 /// The others.
 pub(super) fn others() -> impl Iterator<Item = &'static [Scenario]> {
@@ -25,7 +25,6 @@ pub(super) fn others() -> impl Iterator<Item = &'static [Scenario]> {
         network::SCENARIOS,
         membership::SCENARIOS,
         rights::SCENARIOS,
-        spreading::SCENARIOS,
     ]
     .into_iter()
 }

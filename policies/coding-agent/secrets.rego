@@ -162,7 +162,7 @@ rules contains {
 	"on": "file",
 	"match": in_homes([
 		".mozilla/**",
-		".{thunderbird,librewolf,waterfox,zen,floorp,icedove,mozilla-thunderbird,palemoon,moonchild productions}/**",
+		".{thunderbird,librewolf,waterfox,zen,floorp,icedove,mozilla-thunderbird,palemoon}/**",
 		".config/{google-chrome,chromium,microsoft-edge,vivaldi,opera,yandex-browser,thorium,ungoogled-chromium}*/**",
 		".local/share/{qutebrowser,epiphany,torbrowser,tor-browser}/**",
 		".config/{mozilla,librewolf,zen,arc,falkon,qutebrowser}/**",

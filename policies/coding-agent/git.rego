@@ -11,11 +11,15 @@ rules contains {
 	"match": array.concat(
 		in_workspace([
 			sprintf(".git/hooks/%s/**", [no_sample]),
-			sprintf(".git/modules/**/hooks/%s/**", [no_sample]),
+			sprintf(".git/{modules,worktrees}/**/hooks/%s/**", [no_sample]),
 		]),
 		[path |
 			some directory in git_directories
-			some name in ["hooks", sprintf("hooks/%s/**", [no_sample]), sprintf("modules/**/hooks/%s/**", [no_sample])]
+			some name in [
+				"hooks",
+				sprintf("hooks/%s/**", [no_sample]),
+				sprintf("{modules,worktrees}/**/hooks/%s/**", [no_sample]),
+			]
 			path := sprintf("%s/%s", [directory, name])
 		],
 	),
@@ -25,23 +29,23 @@ rules contains {
 	"reason": "Git hooks run outside the sandbox",
 }
 
+# What Git runs, or where it looks for that: in a repository's directory, and in those of its submodules and
+# work trees, which lie in it and in each other.
+settings := "{config,config.worktree,commondir,gitdir}"
+
 # Of the repository that was there when the sandbox started. One that the agent makes has to be
-# configured by the agent.
+# configured by the agent. `.git` itself may be a file that says where the repository is.
 rules contains {
 	"id": "git.config",
 	"on": "file",
-	"match": [path |
-		some directory in git_directories
-		some name in [
-			"config",
-			"config.worktree",
-			"commondir",
-			"gitdir",
-			"modules/{*,*/*}/config",
-			"worktrees/*/{config.worktree,commondir,gitdir}",
-		]
-		path := sprintf("%s/%s", [directory, name])
-	],
+	"match": array.concat(
+		[sprintf("%s/.git", [input.workspace])],
+		[path |
+			some directory in git_directories
+			some name in [settings, sprintf("{modules,worktrees}/**/%s", [settings])]
+			path := sprintf("%s/%s", [directory, name])
+		],
+	),
 	"access": ["write", "create"],
 	"verdict": "deny",
 	"severity": "high",

@@ -18,7 +18,7 @@ test_hooks_are_protected_in_every_repository if {
 test_a_clone_keeps_its_configuration if {
 	some found in in_clone
 	found.id == "git.config"
-	"/home/me/work/.git/config" in found.match
+	"/home/me/work/.git/{config,config.worktree,commondir,gitdir}" in found.match
 	found.verdict == "deny"
 }
 
@@ -34,4 +34,17 @@ test_a_repository_around_the_workspace_can_be_committed_to if {
 test_input_without_git_directories_is_understood if {
 	found := sandbox.rules with input as object.remove(example, ["git_directories"])
 	count(found) == count(rules)
+}
+
+test_submodules_and_work_trees_are_protected_at_any_depth if {
+	some found in in_clone
+	found.id == "git.config"
+	"/home/me/work/.git/{modules,worktrees}/**/{config,config.worktree,commondir,gitdir}" in found.match
+}
+
+# It may be a file that leads to another repository.
+test_a_clone_stays_where_its_work_tree_says if {
+	some found in in_clone
+	found.id == "git.config"
+	"/home/me/work/.git" in found.match
 }

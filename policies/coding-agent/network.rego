@@ -22,6 +22,10 @@ rules contains {
 	"ports": [
 		22, # SSH
 		"2375-2377", # Docker
+		"5900-5983", # VNC; 5984 is CouchDB's
+		"5985-5999",
+		"6000-6005", # X, and from 6010 on what ssh -X forwards; 6006 is Storybook's and TensorBoard's
+		"6007-6063",
 		6443, # Kubernetes
 		"10250-10259", # Kubernetes' node
 	],
@@ -60,20 +64,22 @@ private_networks := [
 	"ff00::/8", # RFC 4291, multicast
 ]
 
+metadata_services := [
+	"169.254.169.254", # AWS, Azure, Google Cloud, OpenStack, DigitalOcean, Oracle
+	"169.254.170.2", # AWS ECS task credentials
+	"169.254.170.23", # AWS EKS pod identity
+	"100.100.100.200", # Alibaba Cloud
+	"168.63.129.16", # Azure's host agent
+	"192.0.0.192", # Oracle Cloud, older
+	"fd00:ec2::254", # AWS
+	"fd00:ec2::23", # AWS EKS pod identity
+	"fd20:ce::254", # Google Cloud
+]
+
 rules contains {
 	"id": "net.metadata",
 	"on": "connect",
-	"match": [
-		"169.254.169.254", # AWS, Azure, Google Cloud, OpenStack, DigitalOcean, Oracle
-		"169.254.170.2", # AWS ECS task credentials
-		"169.254.170.23", # AWS EKS pod identity
-		"100.100.100.200", # Alibaba Cloud
-		"168.63.129.16", # Azure's host agent
-		"192.0.0.192", # Oracle Cloud, older
-		"fd00:ec2::254", # AWS
-		"fd00:ec2::23", # AWS EKS pod identity
-		"fd20:ce::254", # Google Cloud
-	],
+	"match": metadata_services,
 	"ports": all_ports_but_dns,
 	"verdict": "deny",
 	"severity": "critical",
@@ -85,6 +91,17 @@ rules contains {
 	"on": "connect",
 	"match": private_networks,
 	"ports": all_ports_but_dns,
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "the network around this machine is not for agents",
+}
+
+# What has no ports is in no range of them.
+rules contains {
+	"id": "net.private-ping",
+	"on": "connect",
+	"match": array.concat(private_networks, metadata_services),
+	"protocol": "icmp",
 	"verdict": "deny",
 	"severity": "high",
 	"reason": "the network around this machine is not for agents",

@@ -43,3 +43,20 @@ test_an_agent_reaches_its_own_model if {
 	found := sandbox.rules with input as object.union(example, {"agent": "claude"})
 	"net.model" in {each.id | some each in found}
 }
+
+# A rule with ports is not about ICMP.
+test_private_networks_are_denied_for_what_has_no_ports if {
+	rule("net.private-ping").protocol == "icmp"
+	not rule("net.private-ping").ports
+	every id in ["net.private", "net.metadata"] {
+		every network in matched(id) {
+			denies("net.private-ping", network)
+		}
+	}
+}
+
+test_displays_on_loopback_are_denied if {
+	every ports in ["5900-5983", "6000-6005", "6007-6063"] {
+		ports in rule("net.control").ports
+	}
+}

@@ -29,3 +29,13 @@ test_system_secrets_are_denied if {
 }
 
 test_other_processes_memory_is_denied if denies("secrets.memory", "/proc/*/mem")
+
+test_a_displays_cookies_are_denied if {
+	denies("secrets.display", "/home/me/.{Xauthority,ICEauthority,serverauth.*,xauth*}")
+	not rule("secrets.display").access
+}
+
+test_tools_tokens_are_denied if {
+	denies("secrets.tokens", "/home/me/.config/pypoetry/auth.toml")
+	denies("secrets.tokens", "/home/me/.local/share/uv/credentials/*.toml")
+}

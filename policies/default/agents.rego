@@ -9,10 +9,20 @@ agents := {
 		"settings": [".aider.conf.yml", ".aider.model.*"],
 		"state": [".aider/**", ".aider.chat.*", ".aider.input.*", ".aider.tags.*/**"],
 	},
+	"amazon-q": {
+		"secrets": [".local/share/amazon-q/data.sqlite3*"],
+		"settings": [".local/share/amazon-q/settings.json"],
+		"state": [".local/share/amazon-q/**"],
+	},
 	"amp": {
 		"secrets": [".local/share/amp/secrets.json"],
 		"settings": [".config/amp/**"],
 		"state": [".local/share/amp/**", ".cache/amp/**"],
+	},
+	"auggie": {
+		"secrets": [".augment/session.json"],
+		"settings": [".augment/settings.json", ".augment/{agents,commands,rules}/**"],
+		"state": [".augment/**"],
 	},
 	"claude": {
 		"secrets": [".claude/.credentials.json", ".claude.json*"],
@@ -41,10 +51,20 @@ agents := {
 		"settings": [".copilot/{config.json,mcp-config.json}", ".copilot/{agents,skills}/**"],
 		"state": [".copilot/**"],
 	},
+	"crush": {
+		"secrets": [".local/share/crush/crush.json", ".config/crush/crush.json"],
+		"settings": [".config/crush/**"],
+		"state": [".local/share/crush/**"],
+	},
 	"cursor": {
 		"secrets": [".config/cursor/auth.json"],
 		"settings": [".cursor/{mcp.json,hooks.json,cli-config.json,permissions.json}", ".cursor/{rules,extensions,skills}/**"],
 		"state": [".cursor/**", ".config/cursor/**"],
+	},
+	"droid": {
+		"secrets": [".factory/auth.*"],
+		"settings": [".factory/{settings,mcp,config}.json", ".factory/{commands,droids,hooks,skills}/**"],
+		"state": [".factory/**"],
 	},
 	"gemini": {
 		"secrets": [".gemini/{oauth_creds.json,google_accounts.json,mcp-oauth-tokens*.json,.env}"],

@@ -3,7 +3,8 @@
 #   files     everything may be read but secrets and devices; the workspace, the home directory and
 #             temporary directories may be written, but for what other programs run or trust
 #   programs  every program may run but those that gain rights or outlive the sandbox
-#   network   the internet and loopback; no private or link-local addresses, no metadata services
+#   network   the internet and loopback; no displays on it, no private or link-local
+#             addresses by any protocol, no metadata services
 #   servers   on loopback
 #   sockets   name services, databases and the program's own; no daemon that would act for it
 #   others    no process outside is looked into, signalled or controlled, no mount that others share is

@@ -20,20 +20,22 @@ private_networks := [
 	"ff00::/8", # RFC 4291, multicast
 ]
 
+metadata_services := [
+	"169.254.169.254", # AWS, Azure, Google Cloud, OpenStack, DigitalOcean, Oracle
+	"169.254.170.2", # AWS ECS task credentials
+	"169.254.170.23", # AWS EKS pod identity
+	"100.100.100.200", # Alibaba Cloud
+	"168.63.129.16", # Azure's host agent
+	"192.0.0.192", # Oracle Cloud, older
+	"fd00:ec2::254", # AWS
+	"fd00:ec2::23", # AWS EKS pod identity
+	"fd20:ce::254", # Google Cloud
+]
+
 rules contains {
 	"id": "net.metadata",
 	"on": "connect",
-	"match": [
-		"169.254.169.254", # AWS, Azure, Google Cloud, OpenStack, DigitalOcean, Oracle
-		"169.254.170.2", # AWS ECS task credentials
-		"169.254.170.23", # AWS EKS pod identity
-		"100.100.100.200", # Alibaba Cloud
-		"168.63.129.16", # Azure's host agent
-		"192.0.0.192", # Oracle Cloud, older
-		"fd00:ec2::254", # AWS
-		"fd00:ec2::23", # AWS EKS pod identity
-		"fd20:ce::254", # Google Cloud
-	],
+	"match": metadata_services,
 	"ports": all_ports_but_dns,
 	"verdict": "deny",
 	"severity": "critical",
@@ -50,6 +52,17 @@ rules contains {
 	"reason": "the network around this machine is not for agents",
 }
 
+# What has no ports is in no range of them.
+rules contains {
+	"id": "net.private-ping",
+	"on": "connect",
+	"match": array.concat(private_networks, metadata_services),
+	"protocol": "icmp",
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "the network around this machine is not for agents",
+}
+
 # Loopback is for the program's own servers, not for those that control the machine.
 rules contains {
 	"id": "net.control",
@@ -58,6 +71,10 @@ rules contains {
 	"ports": [
 		22, # SSH
 		"2375-2377", # Docker
+		"5900-5983", # VNC; 5984 is CouchDB's
+		"5985-5999",
+		"6000-6005", # X, and from 6010 on what ssh -X forwards; 6006 is Storybook's and TensorBoard's
+		"6007-6063",
 		6443, # Kubernetes
 		"10250-10259", # Kubernetes' node
 	],
@@ -66,10 +83,12 @@ rules contains {
 	"reason": "this machine's own controls are not for agents",
 }
 
+# Port 0 is nobody's, and in no range that could be denied above. (UDP to it is not sent.)
 rules contains {
 	"id": "net.public-tcp",
 	"on": "connect",
 	"match": "*",
+	"ports": ["1-65535"],
 	"protocol": "tcp",
 	"verdict": "allow",
 	"severity": "info",

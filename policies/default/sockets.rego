@@ -1,6 +1,47 @@
 # Unix sockets: who answers there acts outside the sandbox.
 package opensafe.sandbox
 
+temporary_places := {input.tmp, "/tmp", "/var/tmp"}
+
+in_temporary(names) := [sprintf("%s/%s", [place, name]) | some place in temporary_places; some name in names]
+
+# Sockets that people's programs leave in temporary directories: who answers there, and who asks.
+left_in_temporary := [
+	"{ssh,gpg,keyring}-*/{agent,S.,ssh,control,pkcs11,gpg}*",
+	"{ssh_mux*,ssh[-_]*[@:]*}",
+	"{tmux,zellij}-[0-9]*/**",
+	"{pulse,ksocket,orbit}-*/**",
+	"{,u}screens/**",
+	"emacs[0-9]*/**",
+	"nvim.*/*/nvim.*",
+	"nvim??????/0",
+	"{my,}kitty{,-[0-9]*}",
+	"{vscode,cursor,windsurf,code-server,Code}-*.sock",
+	"vscode-*/*.sock",
+	".{X11,ICE,font,XIM}-unix/**",
+	"dbus-*",
+	"podman-run-*/podman/**",
+]
+
+rules contains {
+	"id": "sockets.places",
+	"on": "file",
+	"match": in_temporary(left_in_temporary),
+	"access": ["write", "create"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "who takes the place of a socket of programs outside is sent what is meant for them",
+}
+
+rules contains {
+	"id": "sockets.left",
+	"on": "connect",
+	"match": [sprintf("unix:%s", [path]) | some path in in_temporary(left_in_temporary)],
+	"verdict": "deny",
+	"severity": "medium",
+	"reason": "programs outside that left a socket in a temporary directory would act for the sandbox",
+}
+
 rules contains {
 	"id": "sockets.containers",
 	"on": "connect",

@@ -15,3 +15,16 @@ test_own_sockets_are_allowed if {
 	allows("sockets.own", "unix:/home/me/work/**")
 	allows("sockets.own", "unix:/tmp/sandbox/**")
 }
+
+test_nobody_takes_the_place_of_a_socket_outside if {
+	rule("sockets.places").access == ["write", "create"]
+	every place in ["/tmp", "/var/tmp", "/tmp/sandbox"] {
+		denies("sockets.places", sprintf("%s/.{X11,ICE,font,XIM}-unix/**", [place]))
+	}
+}
+
+test_what_may_not_be_taken_may_not_be_contacted if {
+	every path in matched("sockets.places") {
+		denies("sockets.left", sprintf("unix:%s", [path]))
+	}
+}

@@ -22,7 +22,7 @@ pub(super) fn directories(workspace: &Path, home: &Path) -> Vec<PathBuf> {
         return if kind.is_dir() && git.join("HEAD").exists() {
             vec![git]
         } else if kind.is_file() {
-            linked(&git).unwrap_or_default()
+            linked(&git).or_else(|| submodule(&git)).unwrap_or_default()
         } else {
             Vec::new()
         };
@@ -40,6 +40,22 @@ fn linked(file: &Path) -> Option<Vec<PathBuf>> {
     let common = path_in(&own.join("commondir"), b"")?;
     let is_inside = own.starts_with(common.join("worktrees"));
     (is_inside && common.join("HEAD").exists()).then(|| vec![own, common])
+}
+
+/// A submodule's own directory, below that of the repository that it is part of; its configuration says
+/// where its work tree is.
+fn submodule(file: &Path) -> Option<Vec<PathBuf>> {
+    let own = path_in(file, b"gitdir: ")?;
+    let config = fs::read(own.join("config")).ok()?;
+    let tree = config
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.trim_ascii().strip_prefix(b"worktree = "))?;
+    let tree = own.join(std::ffi::OsStr::from_bytes(tree));
+    let is_this = fs::canonicalize(tree).ok()? == fs::canonicalize(file.parent()?).ok()?;
+    let is_inside = own
+        .ancestors()
+        .any(|above| above.ends_with("modules") && above.with_file_name("HEAD").exists());
+    (is_this && is_inside && own.join("HEAD").exists()).then(|| vec![own])
 }
 
 /// The path that a file of one line holds after `prefix`, followed to where it leads.
@@ -93,5 +109,24 @@ mod tests {
         assert_eq!(directories(&tree, home), [own, git]);
         fs::write(tree.join(".git"), "gitdir: /etc\n").unwrap();
         assert!(directories(&tree, home).is_empty());
+    }
+
+    #[test]
+    fn a_submodule_is_believed_only_if_its_configuration_agrees() {
+        let root = TempDir::new().unwrap();
+        let root = fs::canonicalize(root.path()).unwrap();
+        let own = repository(&root).join("modules/lib/x");
+        let tree = root.join("lib/x");
+        fs::create_dir_all(&own).unwrap();
+        fs::create_dir_all(&tree).unwrap();
+        fs::write(own.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+        fs::write(tree.join(".git"), "gitdir: ../../.git/modules/lib/x\n").unwrap();
+        let home = Path::new("/home/me");
+        let config =
+            |tree: &str| fs::write(own.join("config"), format!("[core]\n\tworktree = {tree}\n"));
+        config("../../../../other").unwrap();
+        assert!(directories(&tree, home).is_empty());
+        config("../../../../lib/x").unwrap();
+        assert_eq!(directories(&tree, home), std::slice::from_ref(&own));
     }
 }

@@ -122,6 +122,41 @@ fn metadata_services_and_private_networks_are_out_of_reach() {
 }
 
 #[test]
+fn private_networks_are_out_of_reach_for_every_protocol() {
+    const SCTP: u16 = opensafe_common::tables::transport::SCTP;
+    for policy in ["default", "coding-agent"] {
+        let rules = rules(policy, &input());
+        for address in [
+            "10.77.0.2",
+            "169.254.169.254",
+            "::ffff:10.0.0.1",
+            "fd00:ec2::254",
+            "ff02::1",
+        ] {
+            for (transport, port) in [(ICMP, 0), (TCP, 80), (UDP, 5353), (SCTP, 9), (TCP, 0)] {
+                let (verdict, by) = connects(&rules, address, transport, port);
+                assert_eq!(verdict, Verdict::Deny, "{policy} {address} {port} {by}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_display_on_loopback_is_out_of_reach_and_what_serves_beside_it_is_not() {
+    for policy in ["default", "coding-agent"] {
+        let rules = rules(policy, &input());
+        for port in [5900, 5999, 6000, 6010, 6063] {
+            let (verdict, by) = connects(&rules, "127.0.0.1", TCP, port);
+            assert_eq!((verdict, by.as_str()), (Verdict::Deny, "net.control"));
+        }
+        for port in [5984, 6006, 6064, 6379] {
+            let (verdict, by) = connects(&rules, "127.0.0.1", TCP, port);
+            assert_eq!(verdict, Verdict::Allow, "{port} {by}");
+        }
+    }
+}
+
+#[test]
 fn loopback_and_name_servers_are_in_reach() {
     for policy in ["default", "coding-agent"] {
         let rules = rules(policy, &input());
@@ -324,6 +359,24 @@ fn a_clone_keeps_its_configuration_and_a_new_repository_gets_one() {
             (&config, NEW, "git.config"),
             (&below("modules/x/config"), WRITE, "git.config"),
             (&below("hooks"), CREATE, "git.hooks"),
+            (&below("modules/a/b/c/d/config"), NEW, "git.config"),
+            (&below("modules/sub/modules/x/config"), NEW, "git.config"),
+            (&below("modules/sub/commondir"), NEW, "git.config"),
+            (&below("modules/sub/config.worktree"), NEW, "git.config"),
+            (
+                &below("modules/sub/modules/x/hooks/update"),
+                NEW,
+                "git.hooks",
+            ),
+            (&below("worktrees/x/modules/y/config"), NEW, "git.config"),
+            (&below("worktrees/x/modules/y/hooks/z"), NEW, "git.hooks"),
+            (&below("worktrees/x/gitdir"), NEW, "git.config"),
+            (&below("commondir"), NEW, "git.config"),
+            (
+                below("").trim_end_matches('/'),
+                Access::RENAME,
+                "git.config",
+            ),
         ],
     );
     passes(
@@ -332,6 +385,11 @@ fn a_clone_keeps_its_configuration_and_a_new_repository_gets_one() {
             (&config, READ),
             (&below("index.lock"), NEW),
             (&below("refs/heads/config"), NEW),
+            (&below("logs/refs/heads/config"), NEW),
+            (&below("modules/sub/index.lock"), NEW),
+            (&below("modules/sub/refs/heads/main"), NEW),
+            (&below("worktrees/x/index.lock"), NEW),
+            (&below("info/exclude"), NEW),
         ],
     );
 }

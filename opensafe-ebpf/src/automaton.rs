@@ -14,7 +14,7 @@ use opensafe_common::{
 use crate::{
     bound::masked,
     kernel::Superblock,
-    maps::{ARENA, OWN_TMPFS, POLICIES, SCRATCH, SUPERBLOCKS},
+    maps::{ARENAS, OWN_TMPFS, POLICIES, SCRATCH, SUPERBLOCKS},
     memo::{NAME_WORDS, Question},
     scratch::PATH_BYTES,
 };
@@ -77,7 +77,7 @@ unsafe extern "C" fn read_path_byte(round: u32, context: *mut c_void) -> i64 {
     let at = masked::<{ PATH_BYTES as i32 - 1 }>(u64::from(reading.from.wrapping_add(round)));
     // SAFETY: the mask keeps the index inside the buffer.
     let byte = unsafe { *(&raw const (*slot).path).cast::<u8>().add(at) };
-    reading.state = step(policy, reading.state, byte);
+    reading.state = step(reading.policy_index, policy, reading.state, byte);
     0
 }
 
@@ -150,26 +150,27 @@ unsafe extern "C" fn read_name_byte<const WORDS: usize>(round: u32, context: *mu
     };
     // SAFETY: the mask keeps the index inside the buffer.
     let byte = unsafe { *reading.bytes.as_ptr().cast::<u8>().add(at) };
-    reading.state = step(policy, reading.state, byte);
+    reading.state = step(reading.policy_index, policy, reading.state, byte);
     0
 }
 
 /// One byte through both automata.
 #[inline(always)]
-pub fn step(policy: &Policy, state: Start, byte: u8) -> Start {
+pub fn step(policy_index: u32, policy: &Policy, state: Start, byte: u8) -> Start {
     let class = u32::from(policy.classes[byte as usize]);
     Start {
-        anchored: next(state.anchored, class),
-        floating: next(state.floating, class),
+        anchored: next(policy_index, state.anchored, class),
+        floating: next(policy_index, state.floating, class),
     }
 }
 
 #[inline(always)]
-fn next(state: u32, class: u32) -> u32 {
+fn next(policy_index: u32, state: u32, class: u32) -> u32 {
     if state == DEAD {
         return DEAD;
     }
     cell(
+        policy_index,
         state
             .wrapping_add(ROW_HEAD_CELLS as u32)
             .wrapping_add(class),
@@ -179,36 +180,39 @@ fn next(state: u32, class: u32) -> u32 {
 
 /// What both automata say at a pair of states.
 #[inline(always)]
-pub fn word_at(state: Start) -> Option<Word> {
+pub fn word_at(policy_index: u32, state: Start) -> Option<Word> {
     Some(
-        row_word(state.anchored)?
-            .merge(row_word(state.floating)?)
+        row_word(policy_index, state.anchored)?
+            .merge(row_word(policy_index, state.floating)?)
             .settled(),
     )
 }
 
 /// The two automata's numbers for what is denied below a directory; see [`opensafe_common::tables`].
 #[inline(always)]
-pub fn below_at(state: Start) -> Option<u64> {
-    let number = |state: u32| cell(state.wrapping_add(BELOW_CELL));
+pub fn below_at(policy_index: u32, state: Start) -> Option<u64> {
+    let number = |state: u32| cell(policy_index, state.wrapping_add(BELOW_CELL));
     let (anchored, floating) = (number(state.anchored)?, number(state.floating)?);
     Some(u64::from(anchored) | u64::from(floating) << 32)
 }
 
 #[inline(always)]
-fn row_word(state: u32) -> Option<Word> {
+fn row_word(policy_index: u32, state: u32) -> Option<Word> {
     if state == NOWHERE {
         return None;
     }
-    Some(Word::from_cells(cell(state)?, cell(state.wrapping_add(1))?))
+    Some(Word::from_cells(
+        cell(policy_index, state)?,
+        cell(policy_index, state.wrapping_add(1))?,
+    ))
 }
 
 #[inline(always)]
-fn cell(index: u32) -> Option<u32> {
-    let chunk = ARENA.get_ptr(index / CHUNK_CELLS as u32)?;
+fn cell(policy_index: u32, index: u32) -> Option<u32> {
+    let chunk = ARENAS.get_value(policy_index, &(index / CHUNK_CELLS as u32))?;
     let at = masked::<{ CHUNK_CELLS as i32 - 1 }>(u64::from(index));
     // SAFETY: the mask keeps the index inside the chunk.
-    Some(unsafe { *chunk.cast::<u32>().add(at) })
+    Some(unsafe { *chunk.as_ptr().add(at) })
 }
 
 /// Where the automata start for a superblock: by its device, else by its type.

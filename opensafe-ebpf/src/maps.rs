@@ -1,7 +1,7 @@
 //! Every map, and the two blocks of constants that the agent fills in before load.
 
 use aya_ebpf::{
-    btf_maps::{HashOfMaps, RingBuf},
+    btf_maps::{self, ArrayOfMaps, HashOfMaps, RingBuf},
     macros::{btf_map, map},
     maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray},
 };
@@ -81,7 +81,7 @@ pub const TASK_SLOTS: u32 = 65_536;
 #[map]
 pub static SANDBOXES: Array<Sandbox> = Array::with_max_entries(MAX_SANDBOXES, 0);
 
-/// Who has which sandbox, and which part of the arena: the agents' own, which no program reads. One value, so that it is
+/// Who has which sandbox: the agents' own, which no program reads. One value, so that it is
 /// read and written at once.
 #[map]
 pub static PLACES: Array<Places> = Array::with_max_entries(1, 0);
@@ -90,9 +90,11 @@ pub static PLACES: Array<Places> = Array::with_max_entries(1, 0);
 #[map]
 pub static POLICIES: Array<Policy> = Array::with_max_entries(MAX_POLICIES, 0);
 
-/// Cells of the path automata. Its size is set at load.
-#[map]
-pub static ARENA: Array<[u32; CHUNK_CELLS]> = Array::with_max_entries(1, 0);
+/// Policy index → cells of its path automata, in chunks. Each policy has a map of its own, of its size.
+#[btf_map]
+pub static ARENAS: ArrayOfMaps<Arena, { MAX_POLICIES as usize }> = ArrayOfMaps::new();
+/// `BPF_F_INNER_MAP` of include/uapi/linux/bpf.h (Linux ≥ 5.10): arrays of any length fit.
+type Arena = btf_maps::Array<[u32; CHUNK_CELLS], 1, { 1 << 12 }>;
 
 /// Superblock → where the path automata start.
 #[map]

@@ -234,7 +234,7 @@ pub extern "C" fn abstract_name_word(policy_index: u32, name: u64, len: u32) -> 
         return NO_WORD;
     }
     reading.run(len);
-    pack(word_at(reading.state))
+    pack(word_at(policy_index, reading.state))
 }
 
 #[inline(always)]
@@ -243,7 +243,7 @@ fn read_walked(slot: u32, policy_index: u32, dentry: Dentry, walked: Walked) -> 
     if !walked.whole {
         // Without a way to the root there is no name. What never has one (pipes, memfd) has its
         // word at the start state, which says so.
-        return word_at(state).filter(|word| word.flags & Word::NAMED == 0);
+        return word_at(policy_index, state).filter(|word| word.flags & Word::NAMED == 0);
     }
     let mut reading = ReadingPath {
         state,
@@ -258,7 +258,7 @@ fn read_walked(slot: u32, policy_index: u32, dentry: Dentry, walked: Walked) -> 
         remember_directory(slot, policy_index, parent, reading.state, walked.sequence);
     }
     reading.run(PATH_END);
-    word_at(reading.state)
+    word_at(policy_index, reading.state)
 }
 
 /// [`below`] reads the path up to its end.
@@ -298,11 +298,12 @@ fn read_below(slot: u32, policy_index: u32, dentry: Dentry, walked: u64, name: u
         reading.run(PATH_END - 1 - len);
         let policy = POLICIES.get(policy_index)?;
         // A control character: rules could name it, and then protect what they need not.
-        reading.state = step(policy, step(policy, reading.state, b'/'), 1);
+        let at_directory = step(policy_index, policy, reading.state, b'/');
+        reading.state = step(policy_index, policy, at_directory, 1);
     } else {
         reading.run(PATH_END);
     }
-    below_at(reading.state)
+    below_at(policy_index, reading.state)
 }
 
 /// The state at a directory with this inode, if it was reached before, and the rename sequence at which it holds.
@@ -376,7 +377,7 @@ fn word_of_short_name(policy_index: u32, policy: &Policy, state: Start, head: &D
     }
     let mut reading = ReadingName {
         bytes: zeroed::<{ SHORT_NAME_BYTES / 8 }>(),
-        state: step(policy, state, b'/'),
+        state: step(policy_index, policy, state, b'/'),
         policy_index,
     };
     if !reading.fill::<{ SHORT_NAME_BYTES as i32 - 1 }>(head.name(), len) {
@@ -386,7 +387,7 @@ fn word_of_short_name(policy_index: u32, policy: &Policy, state: Start, head: &D
         return packed;
     }
     reading.run(len);
-    let packed = pack(word_at(reading.state));
+    let packed = pack(word_at(policy_index, reading.state));
     if len <= NAME_BYTES && packed != NO_WORD {
         reading.question(policy, state, len).remember(packed);
     }

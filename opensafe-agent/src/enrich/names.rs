@@ -21,8 +21,9 @@ pub(super) fn names(view: &View, place: &Place) -> Vec<Vec<u8>> {
         .iter()
         .rev()
         .chain(&view.elsewhere)
-        .filter(|mount| {
-            mount.dev == place.dev || pseudo.is_some_and(|(fs_type, _)| mount.fs_type == fs_type)
+        .filter(|mount| match pseudo {
+            Some((fs_type, _)) => mount.fs_type == fs_type,
+            None => mount.dev == place.dev && may_be_of_one_kind(&mount.fs_type, place.magic),
         })
         .filter_map(|mount| Some((mount, name_through(mount, &place.path)?)))
         .collect();
@@ -41,6 +42,40 @@ pub(super) fn names(view: &View, place: &Place) -> Vec<Vec<u8>> {
         );
     }
     names
+}
+
+/// Types of file systems that have no device of their own and get any number that is free, with the magic number of
+/// their superblocks (linux/magic.h). What is matched by its magic number alone has a table of its own.
+const WITHOUT_A_DEVICE: &[(&str, u64)] = &[
+    ("tmpfs", SuperblockKey::TMPFS_MAGIC),
+    ("devtmpfs", SuperblockKey::TMPFS_MAGIC),
+    ("rootfs", SuperblockKey::TMPFS_MAGIC),
+    ("ramfs", RAMFS_MAGIC),
+    // In kernels without tmpfs, and the first root where it is told to be one (init/do_mounts.c).
+    ("devtmpfs", RAMFS_MAGIC),
+    ("rootfs", RAMFS_MAGIC),
+    ("hugetlbfs", 0x9584_58f6),
+    ("overlay", 0x794c_7630),
+    ("btrfs", 0x9123_683e),
+    ("fuse", FUSE_MAGIC),
+    ("fuseblk", FUSE_MAGIC),
+    ("virtiofs", FUSE_MAGIC),
+    ("9p", 0x0102_1997),
+    ("nfs", NFS_MAGIC),
+    ("nfs4", NFS_MAGIC),
+];
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+const FUSE_MAGIC: u64 = 0x6573_5546;
+const NFS_MAGIC: u64 = 0x6969;
+
+/// Whether a superblock with this magic number can be the one that a view has under its device number: what was mounted
+/// may be gone, and its number another's. Those of which nothing is known are told by the number alone.
+fn may_be_of_one_kind(fs_type: &str, magic: u64) -> bool {
+    // `fuse.sshfs` is a `fuse`.
+    let fs_type = fs_type.split_once('.').map_or(fs_type, |(kind, _)| kind);
+    let known = |&&(name, number): &&(&str, u64)| name == fs_type || number == magic;
+    let mut known = WITHOUT_A_DEVICE.iter().filter(known).peekable();
+    known.peek().is_none() || known.any(|&(name, number)| name == fs_type && number == magic)
 }
 
 /// The name that a tmpfs of the sandbox's own counts as having until it is met: the kernel has found a place there.
@@ -140,6 +175,48 @@ mod tests {
             ..View::default()
         };
         assert!(names(&view, &place(9, "/x")).is_empty());
+    }
+
+    #[test]
+    fn a_device_number_that_is_used_again_gives_no_name() {
+        let mounted = |fs_type: &str| View {
+            mounts: vec![Mount {
+                fs_type: fs_type.to_owned(),
+                ..mount(9, "/", "/mnt")
+            }],
+            ..View::default()
+        };
+        let named = |fs_type: &str, magic| {
+            let place = Place {
+                magic,
+                ..place(9, "/x")
+            };
+            names(&mounted(fs_type), &place)
+        };
+        let (ext4, cgroup) = (0xef53, 0x0027_e0eb);
+        for (fs_type, magic) in [
+            ("tmpfs", SuperblockKey::TMPFS_MAGIC),
+            ("rootfs", SuperblockKey::TMPFS_MAGIC),
+            ("rootfs", RAMFS_MAGIC),
+            ("fuse.sshfs", FUSE_MAGIC),
+            ("ext4", ext4),
+            ("xfs", 0x5846_5342),
+        ] {
+            assert_eq!(named(fs_type, magic), [b"/mnt/x"], "{fs_type}");
+        }
+        for (fs_type, magic) in [
+            ("tmpfs", RAMFS_MAGIC),
+            ("tmpfs", ext4),
+            ("ramfs", SuperblockKey::TMPFS_MAGIC),
+            ("ext4", RAMFS_MAGIC),
+            ("proc", RAMFS_MAGIC),
+            ("fuse.sshfs", NFS_MAGIC),
+        ] {
+            assert!(named(fs_type, magic).is_empty(), "{fs_type} {magic:x}");
+        }
+        // Told by its magic number, it is where it is by custom.
+        assert_eq!(named("tmpfs", cgroup), [b"/sys/fs/cgroup/x"]);
+        assert_eq!(named("cgroup", cgroup), [b"/mnt/x"]);
     }
 
     #[test]

@@ -102,9 +102,9 @@ pub fn send() -> Result<(Kernel, Outcome), RunError> {
     };
     let mut kernel = Kernel::load(&sizes)?;
     kernel.install(&tables, true)?;
-    let cgroup = Cgroup::create(&format!("canary-{id}"))?;
+    let mut cgroup = Cgroup::create(&format!("canary-{id}"))?;
     kernel.arm(cgroup.id())?;
-    kernel.attach(&cgroup.open()?)?;
+    kernel.attach(cgroup.directory())?;
     let program = env::current_exe().map_err(|source| system("find its own program", source))?;
     let plan = Plan {
         program,

@@ -1,15 +1,27 @@
 //! A sandbox's cgroup.
+//!
+//! It is worked on by descriptors that are opened when it is made: a sandbox that may unmount could otherwise take away
+//! the path to it, or put another file system there, and not be ended.
 
 use std::{
-    fs::{self, File},
-    io,
-    os::unix::fs::MetadataExt,
+    ffi::CString,
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::{FileExt as _, MetadataExt as _},
+    },
     path::{Path, PathBuf},
     thread::sleep,
     time::{Duration, Instant},
 };
 
 use nix::unistd::Pid;
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, open, openat, unlinkat},
+    io::Errno,
+    path::Arg,
+};
 
 use super::view::{Mountinfo, mountinfo};
 
@@ -34,11 +46,22 @@ pub enum CgroupError {
 /// A cgroup that we made. Removed, with all in it, when it is dropped.
 #[derive(Debug)]
 pub struct Cgroup {
+    /// Where it was when it was made; to be shown.
     path: PathBuf,
+    name: String,
+    /// The directory that it is in.
+    parent: OwnedFd,
+    directory: File,
+    /// Its `cgroup.kill`. As long as it is open for writing, nobody can make the file system read-only.
+    kill: File,
     id: u64,
     gone: bool,
 }
 
+/// The cgroup that all of ours are in.
+const OURS: &str = "opensafe";
+/// How often that is made if others remove it at the same time.
+const ATTEMPTS: usize = 20;
 /// How long processes that are being killed may take to go.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -58,31 +81,54 @@ pub fn mount_point() -> Result<PathBuf, CgroupError> {
 }
 
 impl Cgroup {
-    /// Makes `opensafe/NAME` below the root of the hierarchy.
+    /// Makes `opensafe/NAME` below the root of the hierarchy. Linux ≥ 5.14.
     pub fn create(name: &str) -> Result<Self, CgroupError> {
-        let parent = mount_point()?.join("opensafe");
-        let path = parent.join(name);
+        let mount_point = mount_point()?;
+        let path = mount_point.join(OURS).join(name);
         let io = |what, path: &Path| {
             let path = path.to_owned();
-            move |source| CgroupError::Io { what, path, source }
-        };
-        fs::create_dir_all(&parent).map_err(io("create", &parent))?;
-        fs::create_dir(&path).map_err(io("create", &path))?;
-        let id = match fs::metadata(&path) {
-            Ok(metadata) => metadata.ino(),
-            Err(source) => {
-                let _ = fs::remove_dir(&path);
-                return Err(io("look at", &path)(source));
+            move |errno: Errno| CgroupError::Io {
+                what,
+                path,
+                source: errno.into(),
             }
         };
-        Ok(Self {
+        let root =
+            open(&mount_point, DIRECTORY, Mode::empty()).map_err(io("open", &mount_point))?;
+        let parent = make_within(&root, name).map_err(io("create", &path))?;
+        Self::made(path.clone(), name, parent).map_err(|source| CgroupError::Io {
+            what: "open",
             path,
-            id,
-            gone: false,
+            source,
         })
     }
 
-    /// Its directory.
+    fn made(path: PathBuf, name: &str, parent: OwnedFd) -> io::Result<Self> {
+        let opened = || {
+            let directory = File::from(directory_at(&parent, name)?);
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            let kill = openat(&directory, "cgroup.kill", flags, Mode::empty())?;
+            let id = directory.metadata()?.ino();
+            Ok((directory, File::from(kill), id))
+        };
+        match opened() {
+            Ok((directory, kill, id)) => Ok(Self {
+                path,
+                name: name.to_owned(),
+                parent,
+                directory,
+                kill,
+                id,
+                gone: false,
+            }),
+            Err(error) => {
+                let _ = unlinkat(&parent, name, AtFlags::REMOVEDIR);
+                Err(error)
+            }
+        }
+    }
+
+    /// Its directory's path when it was made.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -95,56 +141,67 @@ impl Cgroup {
     }
 
     /// Its directory, open.
-    pub fn open(&self) -> Result<File, CgroupError> {
-        File::open(&self.path).map_err(|source| self.error("open", source))
+    #[must_use]
+    pub const fn directory(&self) -> &File {
+        &self.directory
     }
 
     /// Moves a process into it.
     pub fn add(&self, pid: Pid) -> Result<(), CgroupError> {
-        let procs = self.path.join("cgroup.procs");
-        fs::write(&procs, pid.to_string()).map_err(|source| CgroupError::Io {
-            what: "move a process into",
-            path: procs,
-            source,
-        })
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        openat(&self.directory, PROCESSES, flags, Mode::empty())
+            .map_err(io::Error::from)
+            .and_then(|processes| File::from(processes).write_all(pid.to_string().as_bytes()))
+            .map_err(|source| self.error("move a process into", source))
     }
 
-    /// Kills all that is left in it, waits until it is gone, and removes the cgroup and those below.
-    /// Returns how many processes were left.
-    pub fn finish(mut self) -> Result<u64, CgroupError> {
-        self.clean()
-    }
-
-    /// Kills all that is in it, without waiting.
-    pub fn kill(&self) -> Result<(), CgroupError> {
-        // Linux ≥ 5.14.
-        fs::write(self.path.join("cgroup.kill"), "1")
-            .map_err(|source| self.error("kill all in", source))
-    }
-
-    fn clean(&mut self) -> Result<u64, CgroupError> {
+    /// Kills all that is left in it, waits until it is gone, and removes the cgroup and those below. Returns how many
+    /// processes were left. If it cannot be killed there is no waiting for that.
+    pub fn finish(&mut self) -> Result<u64, CgroupError> {
         if self.gone {
             return Ok(0);
         }
-        let left = count_processes(&self.path);
+        let left = self.count_processes();
         let deadline = Instant::now() + KILL_PATIENCE;
         loop {
             // Whoever came in since is ended too.
-            self.kill()?;
-            match remove_tree(&self.path) {
-                Ok(()) => break,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            let killed = self.kill();
+            match (self.remove(), killed) {
+                (Ok(()), _) => break,
+                (Err(_), Err(error)) => return Err(error),
                 // Dying processes are still in it.
-                Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(2)),
-                Err(source) => return Err(self.error("remove", source)),
+                (Err(_), Ok(())) if Instant::now() < deadline => sleep(Duration::from_millis(2)),
+                (Err(source), Ok(())) => return Err(self.error("remove", source)),
             }
         }
         self.gone = true;
         // Ours too, once nobody uses it; that others still do is no error.
-        if let Some(parent) = self.path.parent() {
-            let _ = fs::remove_dir(parent);
-        }
+        let _ = unlinkat(&self.parent, format!("../{OURS}"), AtFlags::REMOVEDIR);
         Ok(left)
+    }
+
+    /// Kills all that is in it, without waiting.
+    pub fn kill(&self) -> Result<(), CgroupError> {
+        self.kill
+            .write_all_at(b"1", 0)
+            .map_err(|source| self.error("kill all in", source))
+    }
+
+    /// Processes in it and below, zombies left out.
+    fn count_processes(&self) -> u64 {
+        let mut count = processes_of(&self.directory, PROCESSES);
+        // Those that cannot be looked at are not counted.
+        let _ = each_below(&self.directory, |parent, name| {
+            count += processes_of(parent, [name.as_bytes(), b"/cgroup.procs"].concat());
+            Ok(())
+        });
+        count
+    }
+
+    /// Removes it and those below.
+    fn remove(&self) -> io::Result<()> {
+        each_below(&self.directory, |parent, name| remove_at(parent, name))?;
+        Ok(remove_at(&self.parent, self.name.as_str())?)
     }
 
     fn error(&self, what: &'static str, source: io::Error) -> CgroupError {
@@ -159,37 +216,152 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // Whoever wanted to know what became of it has called `finish`.
-        let _ = self.clean();
+        let _ = self.finish();
     }
 }
 
-/// Processes in a cgroup and below it, zombies left out.
-fn count_processes(path: &Path) -> u64 {
-    let own = fs::read_to_string(path.join("cgroup.procs")).map_or(0, |pids| {
-        pids.lines().filter(|pid| *pid != "0").count() as u64
-    });
-    own + children(path)
-        .iter()
-        .map(|child| count_processes(child))
-        .sum::<u64>()
+const PROCESSES: &str = "cgroup.procs";
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+fn directory_at(parent: impl AsFd, name: impl Arg) -> rustix::io::Result<OwnedFd> {
+    openat(parent, name, DIRECTORY, Mode::empty())
 }
 
-fn remove_tree(path: &Path) -> io::Result<()> {
-    for child in children(path) {
-        remove_tree(&child)?;
+/// Makes `opensafe/NAME`; gives `opensafe`. Another run that ends may take that away in between.
+fn make_within(root: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(0o755);
+    let attempt = || {
+        match mkdirat(root, OURS, mode) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        let ours = directory_at(root, OURS)?;
+        mkdirat(&ours, name, mode)?;
+        Ok(ours)
+    };
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(Errno::NOENT | Errno::NODEV) => {}
+            made => return made,
+        }
     }
-    fs::remove_dir(path)
+    attempt()
 }
 
-fn children(path: &Path) -> Vec<PathBuf> {
-    fs::read_dir(path).map_or_else(
-        |_| Vec::new(),
-        |entries| {
-            entries
-                .flatten()
-                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-                .map(|entry| entry.path())
-                .collect()
-        },
-    )
+/// One that is gone already is as good as removed.
+fn remove_at(parent: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
+    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Err(Errno::NOENT) => Ok(()),
+        result => result,
+    }
+}
+
+fn processes_of(directory: impl AsFd, file: impl Arg) -> u64 {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let mut text = String::new();
+    let read = openat(directory, file, flags, Mode::empty())
+        .map_err(io::Error::from)
+        .and_then(|file| File::from(file).read_to_string(&mut text));
+    match read {
+        Ok(_) => text.lines().filter(|pid| *pid != "0").count() as u64,
+        Err(_) => 0,
+    }
+}
+
+/// Goes to every directory below one, those further down first, and tells each by its parent and its name. However deep
+/// they are, no more than three are open at a time, and no name gets longer.
+fn each_below(
+    top: impl AsFd,
+    mut leave: impl FnMut(&OwnedFd, &CString) -> rustix::io::Result<()>,
+) -> io::Result<()> {
+    let mut at = directory_at(top, ".")?;
+    let mut way: Vec<CString> = Vec::new();
+    // Of each directory on the way, what is in it and was not gone to yet.
+    let mut ahead = vec![children(&at)?];
+    while let Some(here) = ahead.last_mut() {
+        match here.pop() {
+            Some(name) => match directory_at(&at, &name) {
+                Ok(below) => {
+                    ahead.push(children(&below)?);
+                    way.push(name);
+                    at = below;
+                }
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            },
+            None => {
+                ahead.pop();
+                if let Some(name) = way.pop() {
+                    at = directory_at(&at, "..")?;
+                    leave(&at, &name)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn children(directory: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_itself = matches!(name.to_bytes(), b"." | b"..");
+        if entry.file_type() == FileType::Directory && !is_itself {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_left_before_the_one_they_are_in_however_deep() {
+        // Longer than a path may be, and deeper than descriptors would last.
+        const DEPTH: usize = 3000;
+        let folder = tempfile::tempdir().unwrap();
+        let top = open(folder.path(), DIRECTORY, Mode::empty()).unwrap();
+        let mode = Mode::from_raw_mode(0o755);
+        for name in ["a", "b", "b/c", "b/d"] {
+            mkdirat(&top, name, mode).unwrap();
+        }
+        let mut at = directory_at(&top, "a").unwrap();
+        for _ in 1..DEPTH {
+            mkdirat(&at, "deep", mode).unwrap();
+            at = directory_at(&at, "deep").unwrap();
+        }
+        std::fs::write(folder.path().join("b/file"), "").unwrap();
+        let mut left = Vec::new();
+        each_below(&top, |_, name| {
+            left.push(name.clone());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(left.len(), DEPTH + 3);
+        let place = |wanted: &str| {
+            let is_it = |name: &CString| name.as_bytes() == wanted.as_bytes();
+            left.iter().position(is_it).unwrap()
+        };
+        assert!(place("c") < place("b") && place("d") < place("b"));
+        assert!(place("deep") < place("a"));
+        // What is not empty stays, and says so.
+        let error = each_below(&top, |parent, name| remove_at(parent, name)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
+        std::fs::remove_file(folder.path().join("b/file")).unwrap();
+        each_below(&top, |parent, name| remove_at(parent, name)).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_gone_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = open(folder.path(), DIRECTORY, Mode::empty()).unwrap();
+        remove_at(&top, "nothing").unwrap();
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    os::{fd::AsFd, unix::process::ExitStatusExt},
+    os::fd::AsFd,
     path::Path,
     process::Child,
     sync::Arc,
@@ -22,6 +22,7 @@ use tokio::{runtime::Runtime, sync::mpsc::UnboundedReceiver, time::MissedTickBeh
 
 use super::{
     cgroup::Cgroup,
+    children::{Children, bury_all},
     error::{RunError, system},
     signals::{GRACE, Received},
     view::mountinfo,
@@ -53,7 +54,7 @@ pub(super) struct Life {
 
 /// Mounts in namespaces of the sandbox's own that are given a name at most.
 const MAX_MET: usize = 64;
-/// How long who left the cgroup is given to die.
+/// How long who is marked, in the cgroup or not, is given to die.
 const LEFT_PATIENCE: Duration = Duration::from_secs(5);
 /// How often sinks write, losses are noted and the mount table is looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -94,10 +95,11 @@ impl Life {
     pub(super) fn attend(
         &mut self,
         runtime: &Runtime,
-        mut child: Child,
+        first: Child,
         mut signals: UnboundedReceiver<Received>,
         cgroup: &Cgroup,
     ) -> Result<Status, RunError> {
+        let mut children = Children::of(first);
         runtime.block_on(async {
             let mut tick = tokio::time::interval(TICK);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -108,18 +110,18 @@ impl Life {
                     received = signals.recv() => {
                         if let Some(received) = received {
                             self.asked_to_end |= received.asks_to_end();
-                            pass_on(received, &child, cgroup, &mut kill_at);
+                            pass_on(received, &children, cgroup, &mut kill_at);
                         }
                     }
                     _ = tick.tick() => self.tick(),
                     () = self.events.changed() => self.drain(),
                 }
                 if kill_at.is_some_and(|at| Instant::now() >= at) {
-                    let _ = cgroup.kill();
+                    end_all(&children, cgroup);
                 }
-                match child.try_wait() {
+                match children.look() {
                     Ok(None) => {}
-                    Ok(Some(status)) => return Ok(Status::from_wait(status.into_raw())),
+                    Ok(Some(status)) => return Ok(status),
                     Err(source) => return Err(system("wait for the command", source)),
                 }
             }
@@ -256,20 +258,51 @@ impl Life {
         }
     }
 
-    /// Ends who left the cgroup and is still marked: nothing would confine them once the programs go.
-    /// Gives how many marks remain when patience ends.
-    fn end_who_left(&mut self) -> u64 {
+    /// Ends all that is left in the cgroup, and removes it. Where that fails, whoever carries the sandbox's mark is ended
+    /// instead.
+    pub(super) fn clean_up(&mut self, cgroup: &mut Cgroup) -> Cleanup {
+        let mut killed = 0;
+        let mut finished = cgroup.finish();
+        if let Err(error) = &finished {
+            let why = error.to_string();
+            let marked = self.marked_processes();
+            killed = u64::try_from(marked.len()).unwrap_or(u64::MAX);
+            self.sinks.notice(&format!(
+                "{why}; whoever carries the sandbox's mark is ended instead: {killed} now"
+            ));
+            self.end_who_is_marked();
+            finished = cgroup.finish();
+        }
+        let (left, cgroup_left) = match finished {
+            Ok(left) => (left, None),
+            Err(error) => (0, Some(error.to_string())),
+        };
+        Cleanup {
+            killed: killed + left,
+            cgroup_left,
+        }
+    }
+
+    fn marked_processes(&mut self) -> Vec<Pid> {
+        self.kernel.marked_processes().unwrap_or_default()
+    }
+
+    /// Ends who is still marked, in the cgroup or not: nothing would confine them once the programs go. Gives how many
+    /// marks remain when patience ends.
+    fn end_who_is_marked(&mut self) -> u64 {
         if !self.kernel.unmarks() {
             return 0; // marks mean nothing here: no task's goes with it
         }
         let deadline = Instant::now() + LEFT_PATIENCE;
         loop {
-            // A dead task's mark goes with its memory, a grace period after it.
+            // The dead are marked until their parent has waited for them, which may be this process.
+            bury_all();
+            // And a grace period longer: a mark goes with the task's memory.
             let marked = self.kernel.marked();
             if marked == 0 || Instant::now() >= deadline {
                 return u64::try_from(marked).unwrap_or(u64::MAX);
             }
-            for process in self.kernel.marked_processes().unwrap_or_default() {
+            for process in self.marked_processes() {
                 if let Ok(pid) = i32::try_from(process.0) {
                     // One that has just ended is no trouble.
                     let _ = nix::sys::signal::kill(NixPid::from_raw(pid), Signal::SIGKILL);
@@ -286,7 +319,7 @@ impl Life {
         duration: Duration,
         cleanup: Cleanup,
     ) -> RunEnd {
-        let escaped = self.end_who_left();
+        let escaped = self.end_who_is_marked();
         self.events.finish();
         self.drain();
         let mut ready = std::mem::take(&mut self.ready);
@@ -324,19 +357,29 @@ fn keeps(error: &dyn std::fmt::Display) -> String {
 }
 
 /// Acts on a signal; see [`super::signals`].
-fn pass_on(received: Received, child: &Child, cgroup: &Cgroup, kill_at: &mut Option<Instant>) {
+fn pass_on(
+    received: Received,
+    children: &Children,
+    cgroup: &Cgroup,
+    kill_at: &mut Option<Instant>,
+) {
     if matches!(received.signal, Signal::SIGCHLD | Signal::SIGWINCH) || !received.by_process {
         return;
     }
     if received.asks_to_end() {
         if kill_at.is_some() {
-            let _ = cgroup.kill();
+            end_all(children, cgroup);
             return;
         }
         *kill_at = Some(Instant::now() + GRACE);
     }
-    if let Ok(pid) = i32::try_from(child.id()) {
-        // It may just have ended.
-        let _ = nix::sys::signal::kill(NixPid::from_raw(pid), received.signal);
+    children.signal_first(received.signal);
+}
+
+/// Ends the command and all else. If the cgroup cannot be killed, the command is, and then [`Life::clean_up`] sees to
+/// the others.
+fn end_all(children: &Children, cgroup: &Cgroup) {
+    if cgroup.kill().is_err() {
+        children.signal_first(Signal::SIGKILL);
     }
 }

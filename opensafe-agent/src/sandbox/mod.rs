@@ -2,10 +2,11 @@
 //!
 //! [`run::run`] is `opensafe run`; the other modules are its steps: [`command`] what runs, [`cgroup`]
 //! where, [`view`] what it sees, [`stage`] how its first process comes to life inside, [`signals`] who
-//! may interrupt it.
+//! may interrupt it, [`children`] how it is known to have ended.
 
 pub mod canary;
 pub mod cgroup;
+mod children;
 pub mod command;
 pub mod error;
 mod inherited;

@@ -37,7 +37,7 @@ use crate::{
     kernel::{Events, Kernel, Sizes},
     policy::{Host, Input, Policy, User},
     rules::RuleSet,
-    run::{CgroupInfo, Cleanup, HostInfo, Mode, PolicyInfo, RunEnd, RunId, RunStart, UserInfo},
+    run::{CgroupInfo, HostInfo, Mode, PolicyInfo, RunEnd, RunId, RunStart, UserInfo},
     sink::{
         Show, Sinks,
         record::{Record, place::Invoker},
@@ -215,7 +215,7 @@ impl Armed {
         let cgroup = Cgroup::create(prepared.id.as_str())?;
         kernel.arm(cgroup.id())?;
         let events = kernel.events()?;
-        kernel.attach(&cgroup.open()?)?;
+        kernel.attach(cgroup.directory())?;
         let record = prepared.record.create(&prepared.id)?;
         let policy = InForce {
             rules: Arc::new(prepared.rules.clone()),
@@ -298,7 +298,7 @@ impl Armed {
         }
         // Declared after what enforces, so that whatever happens it is dropped before: nothing in the
         // cgroup lives on when the programs go.
-        let cgroup = cgroup;
+        let mut cgroup = cgroup;
         let (attended, failure) = match waiting.release() {
             Ok(child) => (
                 life.attend(&runtime, child, signals, &cgroup).map(Some),
@@ -310,16 +310,7 @@ impl Armed {
             }
         };
         let duration = began.elapsed();
-        let cleanup = match cgroup.finish() {
-            Ok(killed) => Cleanup {
-                killed,
-                cgroup_left: None,
-            },
-            Err(error) => Cleanup {
-                killed: 0,
-                cgroup_left: Some(error.to_string()),
-            },
-        };
+        let cleanup = life.clean_up(&mut cgroup);
         let status = attended.as_ref().ok().copied().flatten();
         let end = life.end(status, duration, cleanup);
         match failure {

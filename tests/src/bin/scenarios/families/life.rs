@@ -38,6 +38,10 @@ scenarios![
     the_first_thing_that_a_command_does_is_decided,
     a_policy_file_that_changes_during_the_run_changes_nothing,
     a_process_is_on_record_by_its_program_whatever_it_calls_itself,
+    a_command_that_has_opensafe_trace_it_runs_to_its_end,
+    children_that_the_command_gives_to_opensafe_are_waited_for,
+    without_sys_and_proc_a_run_is_ended_all_the_same,
+    what_is_mounted_after_another_does_not_have_its_name,
 ];
 
 fn signal(pid: u32, signal: Signal) -> Result<()> {
@@ -428,5 +432,140 @@ fn a_process_is_on_record_by_its_program_whatever_it_calls_itself() -> Result<Ou
         denial.text("opensafe.process.comm"),
         "sshd",
     );
+    problems.outcome()
+}
+
+fn a_command_that_has_opensafe_trace_it_runs_to_its_end() -> Result<Outcome> {
+    // Stops for a signal, for a new program, and ends as a thread that is traced.
+    const SCRIPT: &str = r"
+import ctypes, os, signal, sys, threading
+got = []
+signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))
+trace_me = lambda: ctypes.CDLL(None).ptrace(0, 0, 0, 0)
+thread = threading.Thread(target=trace_me)
+thread.start()
+thread.join()
+for _ in range(3):
+    trace_me()
+    os.kill(os.getpid(), signal.SIGUSR1)
+print('got', len(got), flush=True)
+trace_me()
+os.execvp('sh', ['sh', '-c', 'echo and ran; exit 3'])
+";
+    let mut problems = Problems::default();
+    let before = Leftovers::now()?;
+    // Where it is not kept from it.
+    let finished = run()?
+        .options(&["--mode", "observe"])
+        .run(&["python3", "-c", SCRIPT])?;
+    problems.equal("the status", finished.code(), 3);
+    problems.equal("printed", finished.text().as_str(), "got 3\nand ran\n");
+    let end = finished.sound()?.end()?;
+    problems.equal("the status on record", end.number("process.exit.code"), 3);
+    problems.equal("outlived", end.number("opensafe.trouble.outlived"), 0);
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}
+
+fn children_that_the_command_gives_to_opensafe_are_waited_for() -> Result<Outcome> {
+    // clone3(2) with CLONE_PARENT (include/uapi/linux/sched.h): a child of whoever started this.
+    const SCRIPT: &str = r"
+import ctypes, os, struct, time
+arguments = struct.pack('11Q', 0x8000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+def sibling(then):
+    child = ctypes.CDLL(None).syscall(435, arguments, len(arguments))
+    if child == 0:
+        then()
+        os._exit(0)
+    return child
+def there(child):
+    try:
+        os.kill(child, 0)
+        return True
+    except ProcessLookupError:
+        return False
+ended = [sibling(lambda: None) for _ in range(20)]
+for _ in range(3):
+    sibling(lambda: time.sleep(1000))
+time.sleep(1)
+print(sum(map(there, ended)), 'are there')
+";
+    let before = Leftovers::now()?;
+    let finished = run()?.run(&["python3", "-c", SCRIPT])?;
+    let mut problems = Problems::default();
+    problems.equal("the status", finished.code(), 0);
+    problems.equal("printed", finished.text().as_str(), "0 are there\n");
+    let end = finished.sound()?.end()?;
+    problems.equal("killed", end.number("opensafe.cleanup.killed"), 3);
+    problems.equal("outlived", end.number("opensafe.trouble.outlived"), 0);
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}
+
+fn without_sys_and_proc_a_run_is_ended_all_the_same() -> Result<Outcome> {
+    let mut problems = Problems::default();
+    for gone in ["/sys", "/proc", "/sys /proc"] {
+        // With a cgroup of its own, which is to be removed, too.
+        let script = format!(
+            "mkdir /sys/fs/cgroup$(sed s/0::// /proc/self/cgroup)/own
+             setsid sleep 1000 & sleep 0.3; umount -l {gone}; sleep 0.3; exit 4"
+        );
+        let before = Leftovers::now()?;
+        let finished = run()?
+            .options(&["--mode", "observe"])
+            .wrapped(&["unshare", "--mount", "--"])
+            .run(&["bash", "-c", &script])?;
+        let claim = |what: &str| format!("{what} without {gone}");
+        problems.equal(&claim("the status"), finished.code(), 4);
+        let end = finished.sound()?.end()?;
+        problems.equal(&claim("killed"), end.number("opensafe.cleanup.killed"), 1);
+        problems.equal(
+            &claim("the cgroup is removed"),
+            end.flag("opensafe.cleanup.cgroup_removed"),
+            Some(true),
+        );
+        problems.equal(
+            &claim("outlived"),
+            end.number("opensafe.trouble.outlived"),
+            0,
+        );
+        if let Err(left) = Leftovers::gone_since(&before) {
+            problems.check(false, || claim(&format!("{left:#}")));
+        }
+    }
+    problems.outcome()
+}
+
+fn what_is_mounted_after_another_does_not_have_its_name() -> Result<Outcome> {
+    let folder = directory()?;
+    let path = |name: &str| folder.path().join(name);
+    for name in ["point", "others"] {
+        fs::create_dir(path(name))?;
+    }
+    // Where a tmpfs counts as lying until `opensafe` has found out where it is.
+    let policy = Policy::open().rule(deny("tmp").below("/tmp"));
+    // A superblock without a device gets the lowest number that is free.
+    let script = format!(
+        "cd {}
+         mount -t tmpfs none point; until true >point/first; do sleep 0.1; done
+         number=$(stat -c %d point) && umount point
+         for n in 1 2 3 4 5 6 7 8; do
+             mkdir others/$n && mount -t ramfs none others/$n
+             if [ $(stat -c %d others/$n) = $number ]; then
+                 true >others/$n/secret || echo again
+                 exit
+             fi
+         done",
+        folder.path().display()
+    );
+    let finished = Run::new(&policy)?.run(&["unshare", "--mount", "sh", "-c", &script])?;
+    let mut problems = Problems::default();
+    problems.equal("printed", finished.text().as_str(), "again\n");
+    let denied = finished
+        .sound()?
+        .denials()
+        .map(|denial| denial.text("file.path"))
+        .filter(|path| path.contains("secret"));
+    problems.equal("denied", denied.collect::<Vec<_>>(), vec!["/secret"]);
     problems.outcome()
 }

@@ -177,7 +177,6 @@ fn outside_the_sandbox(program: &Path, progress: bool, names: &[&str]) -> io::Re
         .any(|name| name.starts_with(Kind::AgainstOpensafe.as_str()))
         .then(|| {
             Kernel::load(&Sizes {
-                policy_cells: 1,
                 ring_bytes: 64 << 10,
                 stand_ins: false,
             })

@@ -4,7 +4,7 @@
 //! switched to it by one store. What a switch leaves behind is overwritten by the next policy, after
 //! every program that could still read it has ended.
 
-use aya::maps::lpm_trie::Key;
+use aya::maps::{Array, MapData, lpm_trie::Key};
 use opensafe_common::tables::{
     CHUNK_CELLS, DEAD, DEAD_CELLS, NetKey, POLICIES_A_SANDBOX, Policy, PortKey, SuperblockKey,
 };
@@ -27,11 +27,11 @@ type SuperblockBytes = [u8; size_of::<SuperblockKey>()];
 /// Cells in one chunk of the arena, as bytes of a map value.
 const CHUNK_BYTES: usize = CHUNK_CELLS * size_of::<u32>();
 
-/// The two regions where a sandbox's policy can be.
-pub(super) struct Regions {
+/// The policies of a sandbox: one in force, and one to be written.
+pub(super) struct Policies {
     /// How many policies were installed.
     installed: u32,
-    /// What each region holds besides cells, to be removed before it is used again.
+    /// What each has in the maps that all share, to be removed before its place is used again.
     leftovers: [Leftovers; POLICIES_A_SANDBOX as usize],
 }
 
@@ -43,22 +43,6 @@ pub(super) struct Leftovers {
     ports: Vec<(u32, PortBytes)>,
 }
 
-/// Where one policy goes.
-pub(super) struct Region {
-    /// Index of the [`Policy`].
-    pub(super) policy: u32,
-    /// First chunk of the arena.
-    pub(super) first_chunk: u32,
-    /// How many.
-    pub(super) chunks: u32,
-}
-
-impl Region {
-    fn first_cell(&self) -> u32 {
-        u32::try_from(self.first_chunk as usize * CHUNK_CELLS).unwrap_or(u32::MAX)
-    }
-}
-
 /// A policy that was written.
 pub(super) struct Installed {
     /// Index of its [`Policy`].
@@ -66,7 +50,7 @@ pub(super) struct Installed {
     leftovers: Leftovers,
 }
 
-impl Regions {
+impl Policies {
     /// Nothing is installed yet.
     pub(super) fn new() -> Self {
         Self {
@@ -82,84 +66,84 @@ impl Regions {
 
     /// Notes that the policy just written is in force.
     pub(super) fn use_next(&mut self, installed: Installed) {
-        self.leftovers[self.next()] = installed.leftovers;
+        self.leftovers[self.next() as usize] = installed.leftovers;
         self.installed += 1;
     }
 
     /// Removes what is left of all policies. Nobody may be in the sandbox any more.
-    pub(super) fn clear(&mut self, maps: &mut Maps) {
+    pub(super) fn clear(&mut self, maps: &mut Maps, seat: Seat) {
         wait_for_programs();
-        for leftovers in &mut self.leftovers {
+        for (which, leftovers) in (0..).zip(&mut self.leftovers) {
             remove(maps, &std::mem::take(leftovers));
+            // What cannot be taken out goes with the maps.
+            let _ = maps.remove_arena(seat.policy(which));
         }
     }
 
-    fn next(&self) -> usize {
-        (self.installed % POLICIES_A_SANDBOX) as usize
+    fn next(&self) -> u32 {
+        self.installed % POLICIES_A_SANDBOX
     }
 }
 
-/// Chunks for a sandbox with policies of that size, each with half as much again: a mount that appears makes a policy
-/// larger.
-pub(super) fn chunks_for(cells: usize) -> u32 {
-    let region = (cells + cells / 2 + CHUNK_CELLS).div_ceil(CHUNK_CELLS);
-    u32::try_from(region)
-        .unwrap_or(u32::MAX)
-        .saturating_mul(POLICIES_A_SANDBOX)
-}
-
-/// Chunks at the head of the arena that no sandbox has: those of the dead state.
-pub(super) const DEAD_CHUNKS: u32 = 1;
-const _: () = assert!(DEAD_CELLS <= DEAD_CHUNKS as usize * CHUNK_CELLS && DEAD == 0);
+/// The chunk of each arena where its tables begin. In front of it is the dead state.
+const FIRST_CHUNK: u32 = 1;
+/// Its first cell.
+#[expect(clippy::cast_possible_truncation, reason = "a chunk has 4,096 cells")]
+const FIRST_CELL: u32 = FIRST_CHUNK * CHUNK_CELLS as u32;
+const _: () = assert!(DEAD == 0 && DEAD_CELLS <= FIRST_CELL as usize);
 
 /// Writes everything of a policy but the switch to it. `epoch` is the policy's own among all in these maps.
 pub(super) fn write(
     maps: &mut Maps,
     seat: Seat,
-    regions: &mut Regions,
+    policies: &mut Policies,
     epoch: u32,
     tables: &Tables,
 ) -> Result<Installed, KernelError> {
-    let region = regions.next();
+    let next = policies.next();
     wait_for_programs();
-    remove(maps, &std::mem::take(&mut regions.leftovers[region]));
-    let place = seat.region(region);
+    remove(
+        maps,
+        &std::mem::take(&mut policies.leftovers[next as usize]),
+    );
+    let slot = seat.policy(next);
     let policy = Policy {
-        generation: regions.installed + 1,
+        generation: policies.installed + 1,
         epoch,
         default: tables.default,
         nameless: tables.nameless,
         other_family: tables.other_family,
         operations: tables.operations,
         sockets: tables.sockets,
-        abstract_names: Tables::relocate_start(tables.abstract_names, place.first_cell()),
+        abstract_names: Tables::relocate_start(tables.abstract_names, FIRST_CELL),
         classes: tables.classes,
     };
-    let keys = Leftovers::of(place.policy, tables);
-    let written = write_all(maps, &place, policy, tables, &keys);
+    let keys = Leftovers::of(slot, tables);
+    let written = write_all(maps, slot, policy, tables, &keys);
     if written.is_err() {
         remove(maps, &keys);
     }
     written.map(|()| Installed {
-        slot: place.policy,
+        slot,
         leftovers: keys,
     })
 }
 
 fn write_all(
     maps: &mut Maps,
-    place: &Region,
+    slot: u32,
     policy: Policy,
     tables: &Tables,
     keys: &Leftovers,
 ) -> Result<(), KernelError> {
-    write_cells(maps, place, tables)?;
-    write_keys(maps, place.first_cell(), tables, keys)?;
+    let arena = arena(&tables.relocate(FIRST_CELL))?;
+    maps.arenas()?
+        .set(slot, &arena, 0)
+        .map_err(map_error("ARENAS"))?;
+    write_keys(maps, tables, keys)?;
     let bytes: [u8; size_of::<Policy>()] = transmute!(policy);
     let mut policies = maps.array::<[u8; size_of::<Policy>()]>("POLICIES")?;
-    policies
-        .set(place.policy, bytes, 0)
-        .map_err(map_error("POLICIES"))
+    policies.set(slot, bytes, 0).map_err(map_error("POLICIES"))
 }
 
 /// Returns once every program that was running has ended, so that none still reads the tables of the
@@ -193,34 +177,26 @@ fn remove(maps: &mut Maps, leftovers: &Leftovers) {
     }
 }
 
-fn write_cells(maps: &mut Maps, place: &Region, tables: &Tables) -> Result<(), KernelError> {
-    let cells = tables.relocate(place.first_cell());
-    let room = place.chunks as usize * CHUNK_CELLS;
-    if cells.len() > room {
-        return Err(KernelError::NoRoom {
-            needed: cells.len(),
-            room,
-        });
-    }
-    let mut arena = maps.array::<[u8; CHUNK_BYTES]>("ARENA")?;
-    for (chunk, index) in cells.chunks(CHUNK_CELLS).zip(place.first_chunk..) {
+/// The cells' map, of a chunk in front of them and as many as they need.
+fn arena(cells: &[u32]) -> Result<Array<MapData, [u8; CHUNK_BYTES]>, KernelError> {
+    // include/uapi/linux/bpf.h
+    const BPF_F_INNER_MAP: u32 = 1 << 12;
+    let chunks = u32::try_from(cells.len().div_ceil(CHUNK_CELLS)).unwrap_or(u32::MAX);
+    let mut arena = Array::create(FIRST_CHUNK.saturating_add(chunks), BPF_F_INNER_MAP)
+        .map_err(map_error("ARENAS"))?;
+    for (chunk, index) in cells.chunks(CHUNK_CELLS).zip(FIRST_CHUNK..) {
         let mut whole = [0u32; CHUNK_CELLS];
         whole[..chunk.len()].copy_from_slice(chunk);
         let bytes: [u8; CHUNK_BYTES] = transmute!(whole);
-        arena.set(index, bytes, 0).map_err(map_error("ARENA"))?;
+        arena.set(index, bytes, 0).map_err(map_error("ARENAS"))?;
     }
-    Ok(())
+    Ok(arena)
 }
 
-fn write_keys(
-    maps: &mut Maps,
-    cells_at: u32,
-    tables: &Tables,
-    keys: &Leftovers,
-) -> Result<(), KernelError> {
+fn write_keys(maps: &mut Maps, tables: &Tables, keys: &Leftovers) -> Result<(), KernelError> {
     let mut superblocks = maps.hash::<SuperblockBytes, [u8; 8]>("SUPERBLOCKS")?;
     for (key, (_, start)) in keys.superblocks.iter().zip(&tables.superblocks) {
-        let value: [u8; 8] = transmute!(Tables::relocate_start(*start, cells_at));
+        let value: [u8; 8] = transmute!(Tables::relocate_start(*start, FIRST_CELL));
         superblocks
             .insert(key, value, 0)
             .map_err(map_error("SUPERBLOCKS"))?;

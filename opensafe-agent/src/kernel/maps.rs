@@ -3,15 +3,21 @@
 use aya::{
     Ebpf,
     maps::{
-        Array, HashMap, HashOfMaps, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie::LpmTrie,
+        Array, ArrayOfMaps, HashMap, HashOfMaps, Map, MapData, MapError, PerCpuArray, RingBuf,
+        lpm_trie::LpmTrie,
     },
 };
-use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
+use aya_obj::generated::bpf_map_type::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_RINGBUF};
+use opensafe_common::tables::CHUNK_CELLS;
 
 use super::{KernelError, held::Held};
 
 /// Every map that an agent reads or writes.
-pub(super) struct Maps(Vec<(&'static str, Map)>);
+pub(super) struct Maps {
+    by_name: Vec<(&'static str, Map)>,
+    /// Automata of no policy: a map of maps gives none back, but takes another.
+    no_automata: Map,
+}
 
 /// Their names in the object.
 const NAMES: [&str; 15] = [
@@ -24,7 +30,7 @@ const NAMES: [&str; 15] = [
     "SANDBOXES",
     PLACES,
     "POLICIES",
-    "ARENA",
+    "ARENAS",
     "SUPERBLOCKS",
     "NETS",
     "PORTS",
@@ -42,27 +48,32 @@ impl Maps {
             let map = ebpf.take_map(name).ok_or(KernelError::Absent(name))?;
             Ok((name, map))
         };
-        NAMES
-            .into_iter()
-            .map(&mut take)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        Ok(Self {
+            by_name: NAMES
+                .into_iter()
+                .map(&mut take)
+                .collect::<Result<_, KernelError>>()?,
+            no_automata: no_automata().map_err(map_error(NO_AUTOMATA))?,
+        })
     }
 
     /// Those that another run has pinned.
     pub(super) fn pinned(held: &Held) -> Result<Self, MapError> {
         let open = |name| Ok((name, Map::from_map_data(held.map(name)?)?));
-        NAMES
-            .into_iter()
-            .map(open)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        Ok(Self {
+            by_name: NAMES
+                .into_iter()
+                .map(open)
+                .collect::<Result<_, MapError>>()?,
+            no_automata: Map::from_map_data(held.map(NO_AUTOMATA)?)?,
+        })
     }
 
     /// Lets other runs find them.
     pub(super) fn pin(&self, held: &Held) -> Result<(), aya::pin::PinError> {
         let last = |name: &&str| *name == PLACES;
-        let (last, rest): (Vec<_>, Vec<_>) = self.0.iter().partition(|(name, _)| last(name));
+        held.hold_map(&self.no_automata, NO_AUTOMATA)?;
+        let (last, rest): (Vec<_>, Vec<_>) = self.by_name.iter().partition(|(name, _)| last(name));
         rest.into_iter()
             .chain(last)
             .try_for_each(|(name, map)| held.hold_map(map, name))
@@ -99,6 +110,24 @@ impl Maps {
         PerCpuArray::try_from(self.get_mut("COUNTERS")?).map_err(map_error("COUNTERS"))
     }
 
+    pub(super) fn arenas<V: aya::Pod>(
+        &mut self,
+    ) -> Result<ArrayOfMaps<&mut MapData, Array<MapData, V>>, KernelError> {
+        ArrayOfMaps::try_from(self.get_mut("ARENAS")?).map_err(map_error("ARENAS"))
+    }
+
+    /// Takes a policy's automata out.
+    pub(super) fn remove_arena(&mut self, policy: u32) -> Result<(), KernelError> {
+        let found = self.by_name.iter_mut().find(|(name, _)| *name == "ARENAS");
+        let (_, arenas) = found.ok_or(KernelError::Absent("ARENAS"))?;
+        let Map::Array(none) = &self.no_automata else {
+            return Err(KernelError::Absent(NO_AUTOMATA));
+        };
+        ArrayOfMaps::<_, MapData>::try_from(arenas)
+            .and_then(|mut arenas| arenas.set(policy, none, 0))
+            .map_err(map_error("ARENAS"))
+    }
+
     pub(super) fn events(
         &mut self,
     ) -> Result<HashOfMaps<&mut MapData, u32, RingBuf<MapData>>, KernelError> {
@@ -106,15 +135,35 @@ impl Maps {
     }
 
     fn get(&self, name: &str) -> Option<&Map> {
-        let found = self.0.iter().find(|(found, _)| *found == name);
+        let found = self.by_name.iter().find(|(found, _)| *found == name);
         found.map(|(_, map)| map)
     }
 
     fn get_mut(&mut self, name: &'static str) -> Result<&mut Map, KernelError> {
-        let found = self.0.iter_mut().find(|(found, _)| *found == name);
+        let found = self.by_name.iter_mut().find(|(found, _)| *found == name);
         found.map(|(_, map)| map).ok_or(KernelError::Absent(name))
     }
 }
+
+/// An arena of one chunk, which has nothing in it.
+fn no_automata() -> Result<Map, MapError> {
+    // include/uapi/linux/bpf.h
+    const BPF_F_INNER_MAP: u32 = 1 << 12;
+    const KEY_BYTES: u32 = 4;
+    #[expect(clippy::cast_possible_truncation, reason = "a chunk has 16 KiB")]
+    const CHUNK_BYTES: u32 = (CHUNK_CELLS * size_of::<u32>()) as u32;
+    let arena = aya_obj::Map::new_from_params(
+        BPF_MAP_TYPE_ARRAY as u32,
+        KEY_BYTES,
+        CHUNK_BYTES,
+        1,
+        BPF_F_INNER_MAP,
+    );
+    MapData::create(arena, NO_AUTOMATA, None).and_then(Map::from_map_data)
+}
+
+/// Its name where it is pinned.
+const NO_AUTOMATA: &str = "NO_AUTOMATA";
 
 /// A ring buffer of that many bytes; a power of two, and of pages at least one.
 pub(super) fn ring_buffer(bytes: u32) -> Result<RingBuf<MapData>, KernelError> {

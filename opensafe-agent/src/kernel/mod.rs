@@ -39,7 +39,7 @@ pub use reader::Events;
 pub use terminal::{Terminal, is_master};
 
 use held::{Held, Users};
-use install::{DEAD_CHUNKS, Regions, chunks_for};
+use install::Policies;
 use maps::{Maps, map_error, ring_buffer};
 use messages::Messages;
 use programs::States;
@@ -79,14 +79,6 @@ pub enum KernelError {
         /// Why.
         source: Box<MapError>,
     },
-    /// A policy is larger than the room that was made for it.
-    #[error("the policy needs {needed} cells in the kernel, and {room} are there")]
-    NoRoom {
-        /// What it needs.
-        needed: usize,
-        /// What there is.
-        room: usize,
-    },
     /// A program could not be attached after it was loaded.
     #[error("cannot attach {hook}: {reason}")]
     Attach {
@@ -112,8 +104,6 @@ pub enum KernelError {
 /// What is fixed when the maps are made and the programs loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Cells of the largest policy to be installed.
-    pub policy_cells: usize,
     /// Bytes of the ring buffer; a power of two.
     pub ring_bytes: u32,
     /// Whether to load what stands in for the LSM's hooks even where they are there.
@@ -139,7 +129,7 @@ pub struct Kernel {
     messages: Option<Messages>,
     states: States,
     seat: Seat,
-    regions: Regions,
+    policies: Policies,
     ring_bytes: u32,
     rename_lock_known: bool,
     /// Whether BPF was among the active security modules when this began. Not asked again: the sandbox may have taken the
@@ -164,23 +154,22 @@ impl Kernel {
         }
         let vmlinux = btf::Btf::vmlinux()?;
         let mut rename_lock = rename_lock();
-        let chunks = DEAD_CHUNKS + chunks_for(sizes.policy_cells) + sharing.more_chunks();
-        let (mut ebpf, mut states) = load_with(sizes, &vmlinux, rename_lock, chunks)?;
+        let (mut ebpf, mut states) = load_with(sizes, &vmlinux, rename_lock)?;
         if rename_lock != 0 && !is_loaded(&states, FORGETTING_HOOK) {
             // A state that nobody forgets when its directory goes would be another's.
             rename_lock = 0;
-            (ebpf, states) = load_with(sizes, &vmlinux, rename_lock, chunks)?;
+            (ebpf, states) = load_with(sizes, &vmlinux, rename_lock)?;
         }
         let messages = Messages::of(&mut ebpf);
         let mut maps = Maps::of(&mut ebpf)?;
-        let seat = Seat::take(&mut maps, chunks_for(sizes.policy_cells))?;
+        let seat = Seat::take(&mut maps)?;
         Ok(Self {
             maps,
             programs: Some(ebpf),
             messages,
             states,
             seat: seat.ok_or(KernelError::Absent("place for the first sandbox"))?,
-            regions: Regions::new(),
+            policies: Policies::new(),
             ring_bytes: sizes.ring_bytes,
             rename_lock_known: rename_lock != 0,
             lsm_listed: listed() == Some(true),
@@ -217,7 +206,7 @@ impl Kernel {
             seat::next_epoch(&mut self.maps)?
         };
         let installed =
-            install::write(&mut self.maps, self.seat, &mut self.regions, epoch, tables)?;
+            install::write(&mut self.maps, self.seat, &mut self.policies, epoch, tables)?;
         let terminal = Terminal::own();
         let sandbox = Sandbox {
             policy: installed.slot,
@@ -234,8 +223,8 @@ impl Kernel {
         sandboxes
             .set(self.seat.sandbox, bytes, 0)
             .map_err(map_error("SANDBOXES"))?;
-        self.regions.use_next(installed);
-        Ok(self.regions.generation())
+        self.policies.use_next(installed);
+        Ok(self.policies.generation())
     }
 
     /// Arms a cgroup by its id (its directory's inode number). Nobody may be in it yet.
@@ -370,7 +359,6 @@ fn load_with(
     sizes: &Sizes,
     vmlinux: &btf::Btf,
     rename_lock: u64,
-    chunks: u32,
 ) -> Result<(Ebpf, States), KernelError> {
     let offsets = vmlinux.offsets()?;
     let cpus = u32::try_from(aya::util::nr_cpus().map_or(1, |cpus| cpus)).unwrap_or(1);
@@ -389,7 +377,6 @@ fn load_with(
         .verifier_log_level(programs::verifier_log_level())
         .override_global("OFFSETS", offsets.as_bytes(), true)
         .override_global("HOST", host.as_bytes(), true)
-        .map_max_entries("ARENA", chunks)
         .map_max_entries("SCRATCH", scratch_slots)
         .load(OBJECT)
         .map_err(|error| KernelError::Object(Box::new(error)))?;

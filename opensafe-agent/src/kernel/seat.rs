@@ -1,18 +1,17 @@
-//! A sandbox's place in the maps: its index, and its part of the arena.
+//! A sandbox's place in the maps: its index.
 //!
 //! Several runs can share the maps, so places are given out under the lock that goes with them.
 
 use opensafe_common::{
     counter::Counter,
     guarded::sandbox_of_note,
-    places::{Place, Places},
+    places::Places,
     tables::{FIRST_CGROUPS, FirstCgroup, POLICIES_A_SANDBOX},
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::{
     KernelError,
-    install::{DEAD_CHUNKS, Region},
     maps::{Maps, PLACES, map_error},
 };
 
@@ -21,38 +20,28 @@ use super::{
 pub(super) struct Seat {
     /// Index of the sandbox.
     pub(super) sandbox: u32,
-    first_chunk: u32,
-    chunks: u32,
 }
 
 impl Seat {
-    /// Takes a place with so many chunks of the arena; `None` if there is none. The caller holds the maps' lock.
-    pub(super) fn take(maps: &mut Maps, chunks: u32) -> Result<Option<Self>, KernelError> {
-        let arena = maps.array::<[u8; CHUNK_BYTES]>("ARENA")?.len();
+    /// Takes a place; `None` if there is none. The caller holds the maps' lock.
+    pub(super) fn take(maps: &mut Maps) -> Result<Option<Self>, KernelError> {
         let mut places = read(maps)?;
-        let Some(seat) = find(&places.places, arena, chunks) else {
+        let free = (0..)
+            .zip(&mut places.owners)
+            .find(|(_, owner)| **owner == 0);
+        let Some((sandbox, owner)) = free else {
             return Ok(None);
         };
-        places.places[seat.sandbox as usize] = Place {
-            owner: std::process::id(),
-            first_chunk: seat.first_chunk,
-            chunks,
-            reserved: 0,
-        };
+        *owner = std::process::id();
+        let seat = Self { sandbox };
         seat.reset_counters(maps)?;
         write(maps, &places)?;
         Ok(Some(seat))
     }
 
-    /// Where the policy in one of its regions goes.
-    pub(super) fn region(self, region: usize) -> Region {
-        let region = u32::try_from(region).unwrap_or(0) % POLICIES_A_SANDBOX;
-        let chunks = self.chunks / POLICIES_A_SANDBOX;
-        Region {
-            policy: self.sandbox * POLICIES_A_SANDBOX + region,
-            first_chunk: self.first_chunk + region * chunks,
-            chunks,
-        }
+    /// Index of one of its policies: the one in force, or the next one.
+    pub(super) const fn policy(self, which: u32) -> u32 {
+        self.sandbox * POLICIES_A_SANDBOX + which % POLICIES_A_SANDBOX
     }
 
     /// Arms a cgroup by its id (its directory's inode number). Nobody may be in it yet.
@@ -117,7 +106,9 @@ impl Seat {
     /// Gives the place back. The caller holds the maps' lock.
     pub(super) fn leave(self, maps: &mut Maps) -> Result<(), KernelError> {
         let mut places = read(maps)?;
-        places.places[self.sandbox as usize] = Place::default();
+        if let Some(owner) = places.owners.get_mut(self.sandbox as usize) {
+            *owner = 0;
+        }
         write(maps, &places)
     }
 
@@ -153,26 +144,6 @@ pub(super) fn next_epoch(maps: &mut Maps) -> Result<u32, KernelError> {
 
 type PlacesBytes = [u8; size_of::<Places>()];
 type FirstBytes = [u8; size_of::<FirstCgroup>()];
-
-/// The first free place, with the first part of an arena of so many chunks that is wide enough.
-fn find(places: &[Place], arena: u32, chunks: u32) -> Option<Seat> {
-    let free = places.iter().position(|place| place.owner == 0)?;
-    let mut taken: Vec<&Place> = places.iter().filter(|place| place.owner != 0).collect();
-    taken.sort_by_key(|place| place.first_chunk);
-    let mut first_chunk = DEAD_CHUNKS;
-    for place in taken {
-        if place.first_chunk.saturating_sub(first_chunk) >= chunks {
-            break;
-        }
-        first_chunk = first_chunk.max(place.first_chunk.saturating_add(place.chunks));
-    }
-    let fits = arena.saturating_sub(first_chunk) >= chunks;
-    fits.then_some(Seat {
-        sandbox: u32::try_from(free).ok()?,
-        first_chunk,
-        chunks,
-    })
-}
 
 fn place_of(cgroup: u64) -> u32 {
     u32::try_from(cgroup % u64::from(FIRST_CGROUPS)).unwrap_or(0)
@@ -212,54 +183,20 @@ fn write(maps: &mut Maps, places: &Places) -> Result<(), KernelError> {
         .map_err(map_error(PLACES))
 }
 
-/// Bytes in one chunk of the arena.
-const CHUNK_BYTES: usize = opensafe_common::tables::CHUNK_CELLS * size_of::<u32>();
-
 #[cfg(test)]
 mod tests {
+    use opensafe_common::tables::sandbox_of_policy;
+
     use super::*;
 
-    fn place(first_chunk: u32, chunks: u32) -> Place {
-        Place {
-            owner: 1,
-            first_chunk,
-            chunks,
-            reserved: 0,
+    #[test]
+    fn a_policy_tells_its_sandbox() {
+        for sandbox in [0, 3, 1023] {
+            let seat = Seat { sandbox };
+            assert_ne!(seat.policy(0), seat.policy(1));
+            for which in 0..4 {
+                assert_eq!(sandbox_of_policy(seat.policy(which)), sandbox);
+            }
         }
-    }
-
-    #[test]
-    fn places_do_not_overlap_and_holes_are_used_again() {
-        let free = Place::default();
-        let first = find(&[free; 4], 10, 3).unwrap();
-        assert_eq!((first.sandbox, first.first_chunk), (0, DEAD_CHUNKS));
-        let second = find(&[place(1, 3), free, free], 10, 3).unwrap();
-        assert_eq!((second.sandbox, second.first_chunk), (1, 4));
-        let between = find(&[place(7, 3), free, place(1, 3)], 10, 3).unwrap();
-        assert_eq!((between.sandbox, between.first_chunk), (1, 4));
-        let in_front = find(&[free, place(4, 3)], 10, 3).unwrap();
-        assert_eq!((in_front.sandbox, in_front.first_chunk), (0, 1));
-    }
-
-    #[test]
-    fn what_does_not_fit_gets_no_place() {
-        let free = Place::default();
-        assert_eq!(find(&[place(1, 3), free], 6, 3), None);
-        assert_eq!(find(&[place(1, 2), place(5, 2), free], 7, 3), None);
-        assert_eq!(find(&[place(1, 3)], 100, 3), None);
-        assert_eq!(find(&[free], 3, 3), None);
-    }
-
-    #[test]
-    fn a_sandbox_s_regions_lie_side_by_side_in_its_place() {
-        let seat = Seat {
-            sandbox: 3,
-            first_chunk: 11,
-            chunks: 4,
-        };
-        let (one, two) = (seat.region(0), seat.region(1));
-        assert_eq!((one.policy, one.first_chunk, one.chunks), (6, 11, 2));
-        assert_eq!((two.policy, two.first_chunk, two.chunks), (7, 13, 2));
-        assert_eq!(opensafe_common::tables::sandbox_of_policy(two.policy), 3);
     }
 }

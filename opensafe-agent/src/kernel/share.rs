@@ -28,7 +28,7 @@ use super::{
     HOOKS, Kernel, KernelError, Sizes, State,
     held::{Held, Lock, Turn, Users},
     hooks::Attach,
-    install::{Regions, chunks_for},
+    install::Policies,
     listed,
     maps::{Maps, PLACES},
     now_s,
@@ -44,19 +44,6 @@ pub(super) enum Sharing {
     /// They may have.
     Yes,
 }
-
-impl Sharing {
-    /// Chunks of the arena for the policies of others.
-    pub(super) const fn more_chunks(&self) -> u32 {
-        match self {
-            Self::No => 0,
-            Self::Later(_) | Self::Yes => CHUNKS_OF_OTHERS,
-        }
-    }
-}
-
-/// 16 MiB.
-const CHUNKS_OF_OTHERS: u32 = 1024;
 
 impl Kernel {
     /// Those of another run, attached already; else as [`Kernel::load`], for others to join.
@@ -83,7 +70,7 @@ impl Kernel {
     /// `None` if there is no room, or what is there cannot be used.
     fn join(sizes: &Sizes, held: Held, lock: Lock) -> Option<Self> {
         let mut maps = Maps::pinned(&held).ok()?;
-        let seat = Seat::take(&mut maps, chunks_for(sizes.policy_cells)).ok()??;
+        let seat = Seat::take(&mut maps).ok()??;
         drop(lock);
         // Only a whole set is shared: what has no link is not in this kernel.
         let state = |program| match held.has(program) {
@@ -100,7 +87,7 @@ impl Kernel {
             messages: None,
             states,
             seat,
-            regions: Regions::new(),
+            policies: Policies::new(),
             ring_bytes: sizes.ring_bytes,
             rename_lock_known: true,
             lsm_listed: true,
@@ -147,7 +134,7 @@ impl Kernel {
             return;
         }
         self.seat.disarm(&mut self.maps);
-        self.regions.clear(&mut self.maps);
+        self.policies.clear(&mut self.maps, self.seat);
         if self.lock().is_ok_and(|lock| lock.is_some()) {
             // A place that is not given back is lost to the others, and no harm.
             let _ = self.seat.leave(&mut self.maps);

@@ -96,7 +96,6 @@ pub fn send() -> Result<(Kernel, Outcome), RunError> {
             source,
         })?;
     let sizes = Sizes {
-        policy_cells: tables.cells.len(),
         ring_bytes: 64 * 1024,
         stand_ins: true,
     };

@@ -204,7 +204,6 @@ impl Armed {
             return Err(RunError::NotRoot);
         }
         let sizes = Sizes {
-            policy_cells: prepared.tables.cells.len(),
             ring_bytes: RING_BYTES,
             stand_ins: false,
         };

@@ -119,11 +119,11 @@ fn runs_side_by_side_load_one_set_of_programs_and_the_last_takes_it_along() -> R
         with_three.links(),
         with_one.links(),
     );
-    // A ring buffer each.
+    // A ring buffer each, and a policy's automata.
     problems.equal(
         "maps that two more have",
         with_three.maps(),
-        with_one.maps() + 2,
+        with_one.maps() + 4,
     );
     ask(&mut one, "refused")?;
     ask(&mut two, "refused")?;

@@ -36,6 +36,7 @@ pub use abilities::{LSM_LIST, listed};
 pub use btf::{BtfError, VMLINUX};
 pub use hooks::{Attach, HOOKS, Hook, Purpose};
 pub use reader::Events;
+pub use share::CGROUP_PARENT;
 pub use terminal::{Terminal, is_master};
 
 use held::{Held, Users};

@@ -156,6 +156,9 @@ const PATIENCE_FOR_A_NOTE: Duration = Duration::from_secs(2);
 /// How often it is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// The directory of every sandbox's cgroup.
+pub const CGROUP_PARENT: &str = "opensafe";
+
 /// `BPF_FS_MAGIC` of include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 
@@ -195,11 +198,28 @@ fn file_systems() -> Vec<Held> {
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let process = process.path();
         let is_other = process.file_name() != Some(OsStr::new(&std::process::id().to_string()));
-        if is_other && executable(&process) == Some(ours) {
+        if is_other && executable(&process) == Some(ours) && !is_confined(&process) {
             add_file_systems_of(&process, &mut found);
         }
     }
     found.into_values().collect()
+}
+
+/// Whether a process is in a sandbox, as far as its cgroup tells: root in there can make a BPF file system, and nothing in
+/// it, and would have everyone wait for its lock. Where it is not told, it is taken for one.
+fn is_confined(process: &Path) -> bool {
+    let cgroups = fs::read_to_string(process.join("cgroup"));
+    cgroups.map_or(true, |cgroups| is_below_ours(&cgroups))
+}
+
+/// Whether one of the paths in a `/proc/PID/cgroup` is of a cgroup below [`CGROUP_PARENT`] (cgroups(7)).
+fn is_below_ours(cgroups: &str) -> bool {
+    let paths = cgroups
+        .lines()
+        .filter_map(|line| line.splitn(3, ':').nth(2));
+    paths
+        .flat_map(|path| path.split('/'))
+        .any(|name| name == CGROUP_PARENT)
 }
 
 /// Which file a process runs.
@@ -223,6 +243,26 @@ fn add_file_systems_of(process: &Path, found: &mut BTreeMap<u64, Held>) {
             && let Ok(held) = Held::at(&path)
         {
             place.insert(held);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_in_a_sandbox_is_told_by_the_cgroup() {
+        for inside in ["0::/opensafe/k3q9\n", "1:name=x:/\n0::/opensafe/k3q9/own\n"] {
+            assert!(is_below_ours(inside), "{inside}");
+        }
+        for outside in [
+            "0::/\n",
+            "0::/user.slice/opensafe.scope\n",
+            "0::/system.slice/opensafe-1\n",
+            "",
+        ] {
+            assert!(!is_below_ours(outside), "{outside}");
         }
     }
 }

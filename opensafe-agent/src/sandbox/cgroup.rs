@@ -24,6 +24,7 @@ use rustix::{
 };
 
 use super::view::{Mountinfo, mountinfo};
+use crate::kernel::CGROUP_PARENT;
 
 /// What can be wrong with cgroups.
 #[derive(Debug, thiserror::Error)]
@@ -58,8 +59,6 @@ pub struct Cgroup {
     gone: bool,
 }
 
-/// The cgroup that all of ours are in.
-const OURS: &str = "opensafe";
 /// How often that is made if others remove it at the same time.
 const ATTEMPTS: usize = 20;
 /// How long processes that are being killed may take to go.
@@ -84,7 +83,7 @@ impl Cgroup {
     /// Makes `opensafe/NAME` below the root of the hierarchy. Linux ≥ 5.14.
     pub fn create(name: &str) -> Result<Self, CgroupError> {
         let mount_point = mount_point()?;
-        let path = mount_point.join(OURS).join(name);
+        let path = mount_point.join(CGROUP_PARENT).join(name);
         let io = |what, path: &Path| {
             let path = path.to_owned();
             move |errno: Errno| CgroupError::Io {
@@ -176,7 +175,11 @@ impl Cgroup {
         }
         self.gone = true;
         // Ours too, once nobody uses it; that others still do is no error.
-        let _ = unlinkat(&self.parent, format!("../{OURS}"), AtFlags::REMOVEDIR);
+        let _ = unlinkat(
+            &self.parent,
+            format!("../{CGROUP_PARENT}"),
+            AtFlags::REMOVEDIR,
+        );
         Ok(left)
     }
 
@@ -234,11 +237,11 @@ fn directory_at(parent: impl AsFd, name: impl Arg) -> rustix::io::Result<OwnedFd
 fn make_within(root: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(0o755);
     let attempt = || {
-        match mkdirat(root, OURS, mode) {
+        match mkdirat(root, CGROUP_PARENT, mode) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
-        let ours = directory_at(root, OURS)?;
+        let ours = directory_at(root, CGROUP_PARENT)?;
         mkdirat(&ours, name, mode)?;
         Ok(ours)
     };

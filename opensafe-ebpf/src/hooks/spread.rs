@@ -24,8 +24,7 @@ struct Walk {
     answer: u64,
 }
 
-// What comes next. None is 0: the compiler would zero the walk by a loop over its bytes, through which Linux 6.1 does not see
-// that all are written.
+// What comes next.
 /// Going up to the namespace's root.
 const TO_ROOT: u64 = 1;
 /// A mount that is seen for the first time.
@@ -42,17 +41,19 @@ const YES: u64 = 6;
 /// something into it meanwhile, and a copy of what has peers is one more.
 #[inline(always)]
 pub fn any_spreads(mount: Mount) -> bool {
-    walk_of_mounts(mount.whole()) != NO
+    walk_of_mounts(mount.whole(), TO_ROOT, UNKNOWN) != NO
 }
 
-/// The answer. A function that the verifier checks once; see [`crate::path`].
+/// The answer. A function that the verifier checks once; see [`crate::path`]. What the walk begins with are arguments, so
+/// that they are any number to it: up to Linux 6.6 it follows a callback for one round only, and takes out what that round
+/// cannot reach.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn walk_of_mounts(mount: u64) -> u64 {
+extern "C" fn walk_of_mounts(mount: u64, next: u64, answer: u64) -> u64 {
     let mut walk = Walk {
         at: mount,
-        next: TO_ROOT,
-        answer: UNKNOWN,
+        next,
+        answer,
     };
     // SAFETY: the callback has the signature that bpf_loop wants, and `walk` outlives the call.
     unsafe { bpf_loop(MAX_STEPS, step as *mut c_void, (&raw mut walk).cast(), 0) };

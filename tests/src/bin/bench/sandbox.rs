@@ -13,15 +13,16 @@ use aya::programs::loaded_programs;
 
 /// `opensafe run` with a policy, quiet.
 pub(crate) fn opensafe(policy: &Path) -> Command {
+    recording(policy, Path::new("/tmp/record.jsonl"))
+}
+
+/// The same with a record elsewhere.
+pub(crate) fn recording(policy: &Path, record: &Path) -> Command {
     let mut command = Command::new("opensafe");
     command
-        .args([
-            "run",
-            "--quiet",
-            "--record",
-            "/tmp/record.jsonl",
-            "--policy",
-        ])
+        .args(["run", "--quiet", "--record"])
+        .arg(record)
+        .arg("--policy")
         .arg(policy)
         .arg("--");
     command.stdin(Stdio::null());

@@ -43,6 +43,7 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
 pub(crate) fn others() -> Vec<&'static Scenario> {
     let others = [
         life::SCENARIOS,
+        sharing::ends::SCENARIOS,
         terminal::SCENARIOS,
         refusals::SCENARIOS,
         commands::SCENARIOS,

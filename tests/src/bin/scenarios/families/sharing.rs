@@ -18,10 +18,21 @@ use crate::{
 
 scenarios![
     runs_side_by_side_load_one_set_of_programs_and_the_last_takes_it_along,
-    whoever_loaded_the_programs_may_end_in_any_way_and_the_others_go_on,
-    runs_that_start_at_once_load_one_set,
     a_process_keeps_its_policy_in_another_sandbox_s_cgroup,
 ];
+
+/// Those to which a kernel makes no difference.
+pub(super) mod ends {
+    use super::{
+        runs_that_start_at_once_load_one_set,
+        whoever_loaded_the_programs_may_end_in_any_way_and_the_others_go_on,
+    };
+
+    crate::scenarios![
+        whoever_loaded_the_programs_may_end_in_any_way_and_the_others_go_on,
+        runs_that_start_at_once_load_one_set,
+    ];
+}
 
 /// Reads the file whenever a line comes. Not the first process, which is tied to `opensafe`.
 const READER: &str = r#"exec 3<&0

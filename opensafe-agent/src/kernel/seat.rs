@@ -127,7 +127,7 @@ impl Seat {
         let mut counters = maps.counters_mut::<[u64; Counter::COUNT]>()?;
         let cpus = aya::util::nr_cpus().map_or(1, |cpus| cpus);
         let zeroes = aya::maps::PerCpuValues::try_from(vec![[0; Counter::COUNT]; cpus])
-            .map_err(KernelError::Reader)?;
+            .map_err(|error| map_error("COUNTERS")(error.into()))?;
         counters
             .set(self.sandbox, zeroes, 0)
             .map_err(map_error("COUNTERS"))

@@ -17,20 +17,14 @@ use crate::{
 /// decided. Who is on it is not told apart.
 #[inline(always)]
 pub fn option(actor: &Actor, ctx: &LsmContext) -> i32 {
-    // include/uapi/linux/in.h: SOL_IP, IP_OPTIONS; in6.h: SOL_IPV6, IPV6_2292PKTOPTIONS, IPV6_RTHDR, and
-    // IPV6_FLOWLABEL_MGR, which keeps options for all packets with a label.
-    // By which device packets go, whatever their address: to loopback addresses even, out of this host.
-    // include/uapi/asm-generic/socket.h: SOL_SOCKET, SO_DONTROUTE, SO_BINDTODEVICE, SO_BINDTOIFINDEX; in.h: IP_UNICAST_IF;
-    // in6.h: IPV6_PKTINFO, IPV6_UNICAST_IF.
+    // By which hops: include/uapi/linux/in.h: SOL_IP, IP_OPTIONS; in6.h: SOL_IPV6, IPV6_2292PKTOPTIONS, IPV6_RTHDR, and
+    // IPV6_FLOWLABEL_MGR, which keeps options for all packets with a label. By which device, whatever the address is, so that
+    // loopback's even leaves this host: asm-generic/socket.h: SOL_SOCKET, SO_DONTROUTE, SO_BINDTODEVICE, SO_BINDTOIFINDEX;
+    // in.h: IP_UNICAST_IF; in6.h: IPV6_PKTINFO, IPV6_UNICAST_IF.
     match (ctx.arg::<u32>(1), ctx.arg::<u32>(2)) {
-        (1, 5 | 25 | 62) => return to_unknown(actor, AF_UNSPEC, ConnectBody::CONNECT),
-        (0, 50) => return to_unknown(actor, AF_INET, ConnectBody::CONNECT),
-        (41, 50 | 76) => return to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
-        _ => {}
-    }
-    match (ctx.arg::<u32>(1), ctx.arg::<u32>(2)) {
-        (0, 4) => to_unknown(actor, AF_INET, ConnectBody::CONNECT),
-        (41, 6 | 32 | 57) => to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
+        (1, 5 | 25 | 62) => to_unknown(actor, AF_UNSPEC, ConnectBody::CONNECT),
+        (0, 4 | 50) => to_unknown(actor, AF_INET, ConnectBody::CONNECT),
+        (41, 6 | 32 | 50 | 57 | 76) => to_unknown(actor, AF_INET6, ConnectBody::CONNECT),
         // Routing multicast packets: MRT_INIT and what follows, MRT6_INIT. To begin with it takes no right.
         (0, 200..=211) | (41, 200..=211) => {
             let sock = Socket(argument(ctx, 0)).sock();

@@ -127,7 +127,7 @@ fn confirmed(promised: Enforcement, outcome: Outcome) -> Enforcement {
             "the programs are loaded and attached, but what they deny went ahead"
         };
         Operation::none(vec![Missing {
-            what: "a canary denial".to_owned(),
+            what: "a denial on trial".to_owned(),
             why: why.to_owned(),
             fix: "please report it, with `opensafe doctor --json` and the kernel's release"
                 .to_owned(),
@@ -180,14 +180,14 @@ fn checks(kernel: &Kernel, outcome: Outcome) -> Vec<Check> {
     ));
     checks.push(if kernel.caches_directories() {
         ok(
-            "rename_lock",
-            "in /proc/kallsyms".to_owned(),
+            "path cache",
+            "rename_lock is in /proc/kallsyms".to_owned(),
             "verdicts on paths are cached by directory",
         )
     } else {
         Check {
-            what: "rename_lock",
-            found: "not in /proc/kallsyms, or no hook for freed inodes".to_owned(),
+            what: "path cache",
+            found: "rename_lock is not in /proc/kallsyms, or no hook for freed inodes".to_owned(),
             state: Finding::Partly,
             so: "verdicts on paths are not cached: right, and slower".to_owned(),
         }
@@ -207,19 +207,19 @@ fn lsm(kernel: &Kernel, outcome: Outcome) -> Check {
     let canary = outcome.read_denied && outcome.exec_denied && outcome.create_denied;
     let (found, state, so) = if loaded == count && canary {
         (
-            format!("all {count} hooks, canary denied"),
+            format!("all {count} hooks; a trial was denied, as it has to be"),
             Finding::Ok,
             "exec, file and connect rules are enforced in the kernel",
         )
     } else if loaded > 0 && canary {
         (
-            format!("{loaded} of {count} hooks, canary denied"),
+            format!("{loaded} of {count} hooks; a trial was denied, as it has to be"),
             Finding::Partly,
             "see below for what is unchecked",
         )
     } else if loaded > 0 {
         (
-            format!("{loaded} of {count} hooks, canary passed"),
+            format!("{loaded} of {count} hooks; a trial went ahead that was to be denied"),
             Finding::Missing,
             "programs load and do not deny",
         )

@@ -43,8 +43,9 @@ pub(crate) fn kernel_programs() -> Result<()> {
     }
     let (toolchain, linker) = setup::for_build()?;
     let _alone = repo::lock(&repo::target().join("ebpf.lock"))?;
-    say("building the kernel programs (the first time, some minutes)");
     let target = folder.join("target");
+    let built = target.join("bpfel-unknown-none/release/opensafe");
+    say_building("the kernel programs", &built);
     run::run(
         toolchain
             .cargo()
@@ -68,14 +69,14 @@ pub(crate) fn kernel_programs() -> Result<()> {
             .arg("--target-dir")
             .arg(&target),
     )?;
-    let built = target.join("bpfel-unknown-none/release/opensafe");
     let bytes = fs::read(&built).with_context(|| built.display().to_string())?;
     repo::write_if_changed(&object(), &bytes)
 }
 
 /// Builds the agent and the test helpers, statically, so that they run in any guest or container.
 fn userspace() -> Result<Built> {
-    say("building the agent and the test helpers (the first time, some minutes)");
+    let before = last().agent.unwrap_or_default();
+    say_building("the agent and the test helpers", &before);
     let messages = run::stdout(
         run::cargo()
             .env("RUSTFLAGS", "-C target-feature=+crt-static")
@@ -94,6 +95,17 @@ fn userspace() -> Result<Built> {
             .arg(repo::target()),
     )?;
     Ok(Built::from_messages(&messages))
+}
+
+/// Says what is built; `before` is what building it has made, if it was.
+fn say_building(what: &str, before: &Path) {
+    if before.exists() {
+        say(format_args!("building {what}, where something has changed"));
+    } else {
+        say(format_args!(
+            "building {what} for the first time: some minutes"
+        ));
+    }
 }
 
 /// What was last built, without building.

@@ -211,7 +211,7 @@ fn in_the_sandbox(test: &Wanted, made: &Made, names: &[&str]) -> Result<Vec<End>
         record: Some(site.record.clone()),
         command: inside::command_line(site, &made.file, &results, names),
     };
-    run_sandbox(&request, |start| Show::nothing(&start.user.home))?;
+    run_sandbox(&request, || {}, |start| Show::nothing(&start.user.home))?;
     Ok(inside::read_results(&results))
 }
 

@@ -257,7 +257,7 @@ impl EventName {
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = help::RUNS)]
 pub struct RunsArgs {
-    /// Only so many, the latest ones
+    /// Only so many, the latest ones; they are listed oldest first
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub last: Option<usize>,
 

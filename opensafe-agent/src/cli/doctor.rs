@@ -115,7 +115,7 @@ fn hooks(all: &[HookState], out: &mut impl Write) -> std::io::Result<()> {
         let names: Vec<_> = later.iter().map(|hook| hook.hook).collect();
         writeln!(
             out,
-            "\nnot in this kernel, and neither is what they are for: {}",
+            "\nthis kernel is too old for these hooks, and for what they would guard, so nothing is open: {}",
             names.join(", ")
         )?;
     }
@@ -157,7 +157,7 @@ mod tests {
         let loaded = hook("file_open", true, true);
         assert_eq!(
             said(&[loaded.clone(), hook("inode_file_setattr", false, false)]),
-            "\nnot in this kernel, and neither is what they are for: inode_file_setattr\n"
+            "\nthis kernel is too old for these hooks, and for what they would guard, so nothing is open: inode_file_setattr\n"
         );
         assert_eq!(
             said(&[loaded, hook("path_mknod", true, false)]),

@@ -1,6 +1,9 @@
 //! `opensafe run`: from what was typed to a run, and from its end to an exit status.
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use super::{FAILED, args::RunArgs, report};
 use crate::{
@@ -8,6 +11,9 @@ use crate::{
     sandbox::run::{Request, run as run_sandbox},
     sink::{Show, screen::StandardError},
 };
+
+/// Said if a start waits for that of another run.
+const WAITS: &str = "waits for another run, which is loading the kernel programs for both";
 
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let (quiet, json) = (args.quiet, args.json);
@@ -21,7 +27,13 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         record: args.record,
         command: args.command,
     };
-    match run_sandbox(&request, |start| show(start, quiet, json)) {
+    let waits = || {
+        if !quiet && !json {
+            // If stderr is gone there is nobody to tell.
+            let _ = writeln!(io::stderr(), "opensafe: {WAITS}");
+        }
+    };
+    match run_sandbox(&request, waits, |start| show(start, quiet, json)) {
         Ok(end) => {
             let status = end
                 .status

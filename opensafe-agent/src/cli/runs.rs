@@ -21,7 +21,7 @@ use super::{
     table::{Cell, Cut, Table},
 };
 use crate::{
-    run::Status,
+    run::{Counts, Status},
     sink::{
         record::{
             file::{Owner, RemoveError, remove},
@@ -94,9 +94,14 @@ impl Pruned {
             count => format!("{count} records"),
         };
         format!(
-            "{} deleted, {} kept",
+            "{} deleted, {} kept{}",
             records(self.deleted.len()),
-            records(self.kept)
+            records(self.kept),
+            if self.deleted.is_empty() {
+                ""
+            } else {
+                "; deleted:"
+            }
         )
     }
 }
@@ -153,9 +158,9 @@ impl Run {
         };
         let end = last(record)?.filter(|line| line.event() == "run.end");
         let denials = match &end {
-            Some(end) => ["exec", "file", "connect"]
-                .iter()
-                .filter_map(|operation| end.number(&format!("opensafe.count.{operation}.deny")))
+            Some(end) => Counts::default()
+                .all()
+                .filter_map(|(name, _)| end.number(&format!("opensafe.count.{name}.deny")))
                 .sum(),
             // Nobody has counted them yet.
             None => lines.flatten().filter(Line::is_denial).count() as u64,

@@ -66,7 +66,7 @@ impl Kernel {
         missing.push(Missing {
             what: "Unix sockets, raw sockets and other address families".to_owned(),
             why: "cgroup hooks see IP addresses only".to_owned(),
-            fix: ENABLE_LSM.to_owned(),
+            fix: "takes BPF LSM, as above".to_owned(),
         });
         Operation::partial(CGROUP_HOOKS, missing)
     }
@@ -100,8 +100,8 @@ impl Kernel {
             ),
             None => (
                 format!("{words}; whether it is listed is unknown, {LSM_LIST} cannot be read"),
-                "boot a kernel with bpf in its LSM list; mount -t securityfs none \
-                 /sys/kernel/security shows the list",
+                "`mount -t securityfs none /sys/kernel/security` shows the list: boot with bpf in it if it \
+                 is not; if it is, what refuses is not this kernel's configuration",
             ),
         };
         Missing {

@@ -19,6 +19,7 @@ use std::{
     fs::File,
     io,
     num::ParseIntError,
+    ops::ControlFlow,
     os::fd::{AsRawFd as _, OwnedFd},
     path::Path,
     process::{Command, Stdio},
@@ -67,6 +68,9 @@ pub(super) struct Turn {
     since_boot_ns: u128,
     process: u32,
 }
+
+/// What is done every now and then while somebody else has the lock: it gets how long that has been, and may give up.
+pub type OnWait<'a> = &'a mut dyn FnMut(Duration) -> ControlFlow<()>;
 
 /// The file system's lock. Goes when it is dropped, and with the process.
 pub(super) struct Lock(#[expect(dead_code, reason = "closed when it is dropped")] File);
@@ -141,18 +145,21 @@ impl Held {
         Path::new(&self.path(name)).exists()
     }
 
-    /// Waits for the lock; `None` if somebody still has it after `patience`.
-    pub(super) fn lock(&self, patience: Duration) -> io::Result<Option<Lock>> {
-        let deadline = Instant::now() + patience;
+    /// Waits for the lock; `None` if somebody still has it after `patience`, or it was given up.
+    pub(super) fn lock(&self, patience: Duration, on_wait: OnWait<'_>) -> io::Result<Option<Lock>> {
+        let began = Instant::now();
         // Opened anew: a lock belongs to what was opened, and this must not be shared with anyone.
         let root = File::open(self.path("."))?;
         loop {
             match flock(&root, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Some(Lock(root))),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let waited = began.elapsed();
+                    if waited > patience || on_wait(waited).is_break() {
+                        return Ok(None);
+                    }
                     thread::sleep(LOOK_EVERY);
                 }
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }

@@ -34,6 +34,7 @@ use zerocopy::IntoBytes;
 
 pub use abilities::{LSM_LIST, listed};
 pub use btf::{BtfError, VMLINUX};
+pub use held::OnWait;
 pub use hooks::{Attach, HOOKS, Hook, Purpose};
 pub use reader::Events;
 pub use share::CGROUP_PARENT;
@@ -97,6 +98,9 @@ pub enum KernelError {
     /// The maps' lock could not be asked for.
     #[error("cannot lock what the runs share: {0}")]
     Lock(io::Error),
+    /// Whoever started it does not want to wait for another run any more.
+    #[error("gave up waiting for another run to load the kernel programs")]
+    GivenUp,
     /// The reader's thread could not be started.
     #[error("cannot start the event reader: {0}")]
     Reader(#[from] io::Error),

@@ -16,6 +16,7 @@ use std::{
     collections::{BTreeMap, btree_map},
     ffi::OsStr,
     fs,
+    ops::ControlFlow,
     os::unix::fs::MetadataExt as _,
     path::Path,
     thread,
@@ -26,7 +27,7 @@ use nix::sys::statfs::{FsType, statfs};
 
 use super::{
     HOOKS, Kernel, KernelError, Sizes, State,
-    held::{Held, Lock, Turn, Users},
+    held::{Held, Lock, OnWait, Turn, Users},
     hooks::Attach,
     install::Policies,
     listed,
@@ -46,14 +47,15 @@ pub(super) enum Sharing {
 }
 
 impl Kernel {
-    /// Those of another run, attached already; else as [`Kernel::load`], for others to join.
+    /// Those of another run, attached already; else as [`Kernel::load`], for others to join. `on_wait` is called while
+    /// another run is loading.
     ///
     /// # Errors
-    /// As [`Kernel::load`].
-    pub fn shared(sizes: &Sizes) -> Result<Self, KernelError> {
+    /// As [`Kernel::load`], and if `on_wait` gives up.
+    pub fn shared(sizes: &Sizes, on_wait: OnWait<'_>) -> Result<Self, KernelError> {
         let ours = || {
             let held = Held::new(Users::Any).ok()?;
-            let lock = held.lock(PATIENCE).ok()??;
+            let lock = held.lock(PATIENCE, &mut go_on).ok()??;
             let turn = held.turn()?.ok()?;
             Some((held, lock, turn))
         };
@@ -61,8 +63,19 @@ impl Kernel {
         let Some((held, lock, turn)) = (listed() == Some(true)).then(ours).flatten() else {
             return Self::load(sizes);
         };
-        if let Some(joined) = before(turn).find_map(|(held, lock)| Self::join(sizes, held, lock)) {
+        let mut given_up = false;
+        let mut on_wait = |waited| {
+            let flow = on_wait(waited);
+            given_up |= flow.is_break();
+            flow
+        };
+        let mut theirs = before(turn, &mut on_wait);
+        if let Some(joined) = theirs.find_map(|(held, lock)| Self::join(sizes, held, lock)) {
             return Ok(joined);
+        }
+        drop(theirs);
+        if given_up {
+            return Err(KernelError::GivenUp);
         }
         Self::load_for(sizes, Some(held), Sharing::Later(lock))
     }
@@ -118,7 +131,7 @@ impl Kernel {
     /// The lock on what is shared, if anything is.
     pub(super) fn lock(&self) -> Result<Option<Lock>, KernelError> {
         match (&self.sharing, &self.held) {
-            (Sharing::Yes, Some(held)) => match held.lock(PATIENCE) {
+            (Sharing::Yes, Some(held)) => match held.lock(PATIENCE, &mut go_on) {
                 Ok(Some(lock)) => Ok(Some(lock)),
                 Ok(None) => Err(KernelError::Locked),
                 Err(error) => Err(KernelError::Lock(error)),
@@ -163,7 +176,7 @@ pub const CGROUP_PARENT: &str = "opensafe";
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 
 /// What others began before us and this run can join, each with its lock taken; the first of them first.
-fn before(ours: Turn) -> impl Iterator<Item = (Held, Lock)> {
+fn before(ours: Turn, on_wait: OnWait<'_>) -> impl Iterator<Item = (Held, Lock)> {
     let mut theirs: Vec<(Turn, Held)> = file_systems()
         .into_iter()
         .filter_map(|held| Some((turn(&held)?, held)))
@@ -171,10 +184,15 @@ fn before(ours: Turn) -> impl Iterator<Item = (Held, Lock)> {
         .collect();
     theirs.sort_by_key(|(turn, _)| *turn);
     theirs.into_iter().filter_map(|(_, held)| {
-        let lock = held.lock(PATIENCE).ok()??;
+        let lock = held.lock(PATIENCE, on_wait).ok()??;
         // Without it, whoever was about to load has failed, or cannot share, or has joined another.
         held.has(PLACES).then_some((held, lock))
     })
+}
+
+/// Waits on.
+fn go_on(_: Duration) -> ControlFlow<()> {
+    ControlFlow::Continue(())
 }
 
 /// When they began; `None` if theirs is not to be shared.

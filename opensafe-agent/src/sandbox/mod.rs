@@ -17,3 +17,4 @@ pub mod run;
 pub mod signals;
 pub mod stage;
 pub mod view;
+mod wait;

@@ -28,13 +28,14 @@ use super::{
     signals::Signals,
     stage::{Identity, Plan, Waiting},
     view::{Writable, view},
+    wait::Wait,
 };
 use crate::{
     account::Account,
     enforcement::Enforcement,
     enrich::{Enricher, InForce, Process},
     event::{Pid, UnixNano},
-    kernel::{Events, Kernel, Sizes},
+    kernel::{Events, Kernel, OnWait, Sizes},
     policy::{Host, Input, Policy, User},
     rules::RuleSet,
     run::{CgroupInfo, HostInfo, Mode, PolicyInfo, RunEnd, RunId, RunStart, UserInfo},
@@ -68,19 +69,21 @@ pub struct Request {
     pub command: Vec<OsString>,
 }
 
-/// Runs a command; returns how it ended.
+/// Runs a command; returns how it ended. `waits` is called if that takes another run's loading to end first.
 pub fn run(
     request: &Request,
+    waits: impl FnOnce(),
     show: impl FnOnce(&RunStart) -> Show<StandardError>,
 ) -> Result<RunEnd, RunError> {
     // First of all: from here on no signal ends us between a step and its undoing.
     let signals = Signals::block().map_err(|errno| system("take signals", errno.into()))?;
     let prepared = Prepared::new(request)?;
-    let armed = Armed::new(request, prepared)?;
-    if let Some(received) = signals.pending().filter(|received| received.asks_to_end()) {
+    let mut wait = Wait::new(&signals, waits);
+    let armed = Armed::new(request, prepared, &mut |waited| wait.goes_on(waited));
+    if let Some(received) = wait.asked_to_end() {
         return Err(RunError::Interrupted(received.signal));
     }
-    armed.run(request, signals, show)
+    armed?.run(request, signals, show)
 }
 
 /// What is known before the kernel is asked for anything.
@@ -199,7 +202,7 @@ const OOM_SCORE_ADJ_MIN: &str = "-1000";
 const RING_BYTES: u32 = 8 << 20;
 
 impl Armed {
-    fn new(request: &Request, prepared: Prepared) -> Result<Self, RunError> {
+    fn new(request: &Request, prepared: Prepared, on_wait: OnWait<'_>) -> Result<Self, RunError> {
         if !Uid::effective().is_root() {
             return Err(RunError::NotRoot);
         }
@@ -207,7 +210,7 @@ impl Armed {
             ring_bytes: RING_BYTES,
             stand_ins: false,
         };
-        let mut kernel = Kernel::shared(&sizes)?;
+        let mut kernel = Kernel::shared(&sizes, on_wait)?;
         let enforcement = kernel.enforcement();
         check(&enforcement, &prepared.needs, request.partial)?;
         let generation = kernel.install(&prepared.tables, request.mode == Mode::Enforce)?;

@@ -45,6 +45,8 @@ impl Summary {
         }
         match action {
             Action::Exec { path, .. } => self.programs.add(path),
+            // A terminal is no file that anyone would look for.
+            Action::File { path, .. } if is_device(path) => {}
             Action::File { path, access, .. } => {
                 let changes = Access::CHANGING.union(Access::CREATE);
                 if access.contains(Access::READ) {
@@ -81,6 +83,12 @@ impl Summary {
             denials: self.denials.count(),
         }
     }
+}
+
+/// Whether it is where a host has its devices, and nothing else but memory that programs share (filesystem hierarchy
+/// standard 3.0, 3.5).
+fn is_device(path: &[u8]) -> bool {
+    path.starts_with(b"/dev/") && !path.starts_with(b"/dev/shm/")
 }
 
 /// Counts the verdict on an action.
@@ -131,5 +139,26 @@ impl Different {
 
     fn count(&self) -> u64 {
         self.seen.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::samples::{allowed, event, file, process};
+
+    #[test]
+    fn devices_are_no_files_that_were_read_or_written() {
+        let touched = |path: &[u8]| {
+            let mut summary = Summary::default();
+            let access = Access::READ.union(Access::WRITE);
+            let action = file(allowed(), path, access);
+            summary.add(&event(0, process("sh", 7), action));
+            let touched = summary.touched();
+            (touched.files_read, touched.files_written)
+        };
+        assert_eq!(touched(b"/dev/tty"), (0, 0));
+        assert_eq!(touched(b"/dev/shm/shared"), (1, 1));
+        assert_eq!(touched(b"/device"), (1, 1));
     }
 }

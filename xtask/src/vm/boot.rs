@@ -59,11 +59,7 @@ pub(super) fn run(guest: &Guest, kernel: &Kernel, root: &Path) -> Result<Outcome
                 boots += 1;
                 continue;
             }
-            End::Panicked | End::Vanished => bail!(
-                "the guest ended before its command did; {} has all, and ends:\n{}",
-                console.display(),
-                tail(&console)
-            ),
+            End::Panicked | End::Vanished => bail!(before_its_command(&console)),
         };
         run.bring_back(&guest.out)?;
         return Ok(Outcome {
@@ -72,6 +68,19 @@ pub(super) fn run(guest: &Guest, kernel: &Kernel, root: &Path) -> Result<Outcome
             console,
         });
     }
+}
+
+/// What is said of a guest that ended before its command did.
+fn before_its_command(console: &Path) -> String {
+    let last = tail(console);
+    if last.trim().is_empty() {
+        return "the guest ended before its command did, and said nothing: was qemu ended, or its disks removed?"
+            .to_owned();
+    }
+    format!(
+        "the guest ended before its command did; {} has all, and ends:\n{last}",
+        console.display()
+    )
 }
 
 /// How a boot ended.

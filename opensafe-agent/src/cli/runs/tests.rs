@@ -118,7 +118,10 @@ fn records_of_runs_that_ended_before_are_deleted_however_they_ended() {
         ["0000000a", "0000000b", "0000000c", "0000000d"]
     );
     assert!(pruned.failed.is_empty());
-    assert_eq!(pruned.summary(), "4 records deleted, 2 records kept");
+    assert_eq!(
+        pruned.summary(),
+        "4 records deleted, 2 records kept; deleted:"
+    );
     let mut left: Vec<_> = fs::read_dir(directory.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
@@ -139,7 +142,10 @@ fn the_record_of_a_run_that_goes_on_is_kept_however_old() {
     let (_directory, runs) = runs();
     runs.iter().for_each(|run| age(run, SystemTime::UNIX_EPOCH));
     let pruned = prune(runs, SystemTime::now(), None);
-    assert_eq!(pruned.summary(), "5 records deleted, 1 record kept");
+    assert_eq!(
+        pruned.summary(),
+        "5 records deleted, 1 record kept; deleted:"
+    );
     assert!(!ids(&pruned.deleted).contains(&"0000000f".to_owned()));
 }
 

@@ -204,11 +204,26 @@ fn runs_that_start_at_once_load_one_set() -> Result<Outcome> {
             .stdin(Stdio::piped())
             .start(&ground.command())
     };
+    let mut problems = Problems::default();
     let mut runs = (0..RUNS).map(|_| start()).collect::<Result<Vec<_>>>()?;
+    let says_that_it_waits = |running: &Running| {
+        let said = running.said();
+        said.is_ok_and(|said| said.contains("waits for another run"))
+    };
+    let is_waiting = || runs.iter().position(says_that_it_waits);
+    wait_for("a run that waits", || is_waiting().is_some())?;
+    let impatient = runs.remove(is_waiting().context("none waits")?);
+    kill(
+        Pid::from_raw(i32::try_from(impatient.child.id())?),
+        Signal::SIGTERM,
+    )?;
+    let ended = impatient.finish()?;
+    problems.equal("its end", ended.code(), 128 + Signal::SIGTERM as i32);
+    let ready = runs.iter().filter(|running| said(running, "ready")).count();
+    problems.equal("those that were ready before it ended", ready, 0);
     for running in &mut runs {
         running.wait_for_output("ready")?;
     }
-    let mut problems = Problems::default();
     problems.equal(
         "programs of all",
         Leftovers::now()?.programs() - before.programs(),

@@ -215,6 +215,11 @@ impl Running {
         Ok(String::from_utf8_lossy(&read_at(&self.stdout)?).into_owned())
     }
 
+    /// What it said on standard error so far.
+    pub(crate) fn said(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&read_at(&self.stderr)?).into_owned())
+    }
+
     /// Waits until this is in what was printed.
     pub(crate) fn wait_for_output(&mut self, what: &str) -> Result<String> {
         let start = Instant::now();
@@ -225,7 +230,7 @@ impl Running {
                 return Ok(text);
             }
             if self.child.try_wait()?.is_some() || start.elapsed() > PATIENCE {
-                let said = String::from_utf8_lossy(&read_at(&self.stderr)?).into_owned();
+                let said = self.said()?;
                 bail!("the run never printed {what:?} but {text:?} and {said:?}");
             }
             sleep(Duration::from_millis(20));
@@ -243,7 +248,7 @@ impl Running {
                 let threads = threads(self.child.id());
                 let _ = self.child.kill();
                 let _ = self.child.wait();
-                let said = String::from_utf8_lossy(&read_at(&self.stderr)?).into_owned();
+                let said = self.said()?;
                 bail!(
                     "the run has not ended after {} s: {said}\n{threads}",
                     PATIENCE.as_secs()

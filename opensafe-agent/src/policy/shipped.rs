@@ -425,6 +425,22 @@ fn a_workspace_at_an_odd_place_is_a_workspace() {
 }
 
 #[test]
+fn the_readme_shows_the_revision_that_they_have() {
+    let readme = fs::read_to_string(directory("..").join("README.md")).unwrap();
+    let policy = Policy::load(&[directory("coding-agent")]).unwrap();
+    let shown = readme.split_whitespace();
+    let shown: Vec<&str> = shown
+        .filter(|word| word.starts_with("coding-agent@"))
+        .collect();
+    assert!(shown.len() > 1);
+    assert!(
+        shown.iter().all(|shown| *shown == policy.revision()),
+        "{shown:?}, not {}",
+        policy.revision()
+    );
+}
+
+#[test]
 fn their_own_unit_tests_pass() {
     for policy in ["default", "coding-agent"] {
         let results = test::run_tests(&[directory(policy)]).unwrap();

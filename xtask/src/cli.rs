@@ -92,8 +92,7 @@ pub(crate) struct TestArgs {
     /// times
     #[arg(long, value_name = "STAGE")]
     pub(crate) only: Vec<String>,
-    /// Run every scenario on every kernel, the whole list of escapes too (an hour more); else that list is tried on
-    /// one kernel, and on the others what `opensafe boundary test` tries
+    /// Run every scenario on every kernel (some ten minutes more); else what a kernel makes no difference to runs on one
     #[arg(long)]
     pub(crate) whole: bool,
 }

@@ -102,8 +102,8 @@ pub(super) fn scenarios(ground: &Ground<'_>) -> Result<Plan> {
     let parts = parts(&kernels, ground.args.whole);
     if parts.len() < 2 * kernels.len() {
         say(
-            "every scenario is tried on one kernel, on the others those to which a kernel may make a difference; --whole: \
-             every one on each",
+            "escapes, ordinary work and whatever a kernel may make a difference to are tried on each kernel, the rest on one; \
+             --whole: everything on each",
         );
     }
     let job = |(kernel, part): &(&str, &str)| Job {

@@ -20,9 +20,8 @@ pub(crate) fn all() -> Vec<&'static Scenario> {
     of_kernel().into_iter().chain(others()).collect()
 }
 
-/// Those to which a kernel may make a difference, in a quarter of the time: every operation, file and way of being
-/// in a sandbox, ordinary work, `opensafe boundary`, whose attempts are of the kinds that the whole list of escapes has,
-/// in one run, and of that list what the kernel decides by itself.
+/// Those to which a kernel may make a difference: every operation, file and way of being in a sandbox, ordinary work,
+/// the list of escapes, and `opensafe boundary`.
 pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
     [
         operations::SCENARIOS,
@@ -34,23 +33,22 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
         boundary::SCENARIOS,
     ]
     .into_iter()
-    .chain(escapes::OF_KERNEL)
+    .chain(escapes::SCENARIOS)
     .flatten()
     .collect()
 }
 
-/// The others: the rest of the list of escapes, and what is about processes, terminals and words.
+/// The others: what is about processes, terminals and words.
 pub(crate) fn others() -> Vec<&'static Scenario> {
-    let others = [
+    [
         life::SCENARIOS,
         sharing::ends::SCENARIOS,
         terminal::SCENARIOS,
         refusals::SCENARIOS,
         commands::SCENARIOS,
-    ];
-    others
-        .into_iter()
-        .chain(escapes::others())
-        .flatten()
-        .collect()
+        boundary::words::SCENARIOS,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -13,18 +13,14 @@ mod writes;
 
 use crate::harness::Scenario;
 
-/// Those to which a kernel may make a difference: which address is meant where none is said, and how mounts spread.
-pub(super) const OF_KERNEL: [&[Scenario]; 2] = [addresses::SCENARIOS, spreading::SCENARIOS];
-
-/// The others.
-pub(super) fn others() -> impl Iterator<Item = &'static [Scenario]> {
-    [
-        names::SCENARIOS,
-        writes::SCENARIOS,
-        execution::SCENARIOS,
-        network::SCENARIOS,
-        membership::SCENARIOS,
-        rights::SCENARIOS,
-    ]
-    .into_iter()
-}
+/// All of them, by what they are about.
+pub(super) const SCENARIOS: [&[Scenario]; 8] = [
+    names::SCENARIOS,
+    writes::SCENARIOS,
+    execution::SCENARIOS,
+    addresses::SCENARIOS,
+    network::SCENARIOS,
+    membership::SCENARIOS,
+    rights::SCENARIOS,
+    spreading::SCENARIOS,
+];

@@ -100,6 +100,7 @@ offsets! {
     sb_magic = "super_block.s_magic",
     sb_root = "super_block.s_root",
     sb_type = "super_block.s_type",
+    sb_references = "super_block.s_active.counter",
     fs_context_fs_type = "fs_context.fs_type",
     file_system_type_name = "file_system_type.name",
     bprm_file = "linux_binprm.file",

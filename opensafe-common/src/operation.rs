@@ -138,10 +138,12 @@ pub enum How {
     OpenTerminal = 29,
     /// A socket of the network outside, used from a network of the sandbox's own, or the other way round.
     NetworkSocket = 30,
+    /// A process that starts in another cgroup (`CLONE_INTO_CGROUP`).
+    CloneIntoCgroup = 31,
 }
 
 impl How {
-    const ALL: [Self; 30] = [
+    const ALL: [Self; 31] = [
         Self::Mount,
         Self::MoveMount,
         Self::Unmount,
@@ -172,6 +174,7 @@ impl How {
         Self::SystemCall,
         Self::OpenTerminal,
         Self::NetworkSocket,
+        Self::CloneIntoCgroup,
     ];
 
     /// The way of a number that came from the kernel.

@@ -10,8 +10,8 @@ use crate::tables::MAX_SANDBOXES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Places {
-    /// Policies that were installed so far, by any sandbox.
-    pub epochs: u32,
+    /// Looks that were taken at the mounts so far, for any sandbox: the epoch of the policy that comes from one.
+    pub looks: u32,
     /// By the sandbox's index: process id of the agent whose it is; 0 for a free place.
     pub owners: [u32; MAX_SANDBOXES as usize],
 }

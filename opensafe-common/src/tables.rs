@@ -102,7 +102,7 @@ pub struct Policy {
     /// Counts up with every policy that is installed for the sandbox; events carry it.
     pub generation: u32,
     /// Counts up with every policy that is installed in these maps, so that what is cached is never taken for another
-    /// policy's.
+    /// policy's. The number of the look at the mounts that the tables come from: what was made later is not in them.
     pub epoch: u32,
     /// What holds for a named object where no rule speaks.
     pub default: Word,

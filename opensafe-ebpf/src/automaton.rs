@@ -4,17 +4,13 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::{bpf_loop, generated};
 use opensafe_common::{
-    tables::{
-        BELOW_CELL, CHUNK_CELLS, DEAD, Policy, ROW_HEAD_CELLS, Start, SuperblockKey,
-        sandbox_of_policy,
-    },
+    tables::{BELOW_CELL, CHUNK_CELLS, DEAD, Policy, ROW_HEAD_CELLS, Start},
     verdict::Word,
 };
 
 use crate::{
     bound::masked,
-    kernel::Superblock,
-    maps::{ARENAS, OWN_TMPFS, POLICIES, SCRATCH, SUPERBLOCKS},
+    maps::{ARENAS, POLICIES, SCRATCH},
     memo::{NAME_WORDS, Question},
     scratch::PATH_BYTES,
 };
@@ -213,62 +209,4 @@ fn cell(policy_index: u32, index: u32) -> Option<u32> {
     let at = masked::<{ CHUNK_CELLS as i32 - 1 }>(u64::from(index));
     // SAFETY: the mask keeps the index inside the chunk.
     Some(unsafe { *chunk.as_ptr().add(at) })
-}
-
-/// Where the automata start for a superblock: by its device, else by its type.
-#[inline(always)]
-pub fn start(policy: u32, superblock: Superblock) -> Option<Start> {
-    let magic = superblock.magic()?;
-    let by_device = SuperblockKey {
-        policy,
-        by: if magic == SuperblockKey::TMPFS_MAGIC {
-            SuperblockKey::BY_TMPFS_DEVICE
-        } else {
-            SuperblockKey::BY_DEVICE
-        },
-        id: u64::from(superblock.dev()?),
-    };
-    // SAFETY: the value is copied out; entries of a policy are written before it is in force.
-    if let Some(start) = unsafe { SUPERBLOCKS.get(&by_device) } {
-        return Some(*start);
-    }
-    // Computed, not branched on: the verifier follows each way by itself.
-    const FURTHER: u32 = SuperblockKey::BY_OWN_TMPFS - SuperblockKey::BY_MAGIC;
-    let own = is_own_tmpfs(sandbox_of_policy(policy), superblock.0, magic);
-    let otherwise = SuperblockKey {
-        policy,
-        by: SuperblockKey::BY_MAGIC + FURTHER * own as u32,
-        id: magic & own.wrapping_sub(1),
-    };
-    // SAFETY: as above.
-    unsafe { SUPERBLOCKS.get(&otherwise) }.copied()
-}
-
-/// 1 for a tmpfs that this sandbox has made, else 0. A function that the verifier checks once; see [`crate::path`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn is_own_tmpfs(sandbox: u32, superblock: u64, magic: u64) -> u64 {
-    if magic != SuperblockKey::TMPFS_MAGIC {
-        return 0;
-    }
-    // SAFETY: the value, one aligned u32, is copied out.
-    u64::from(unsafe { OWN_TMPFS.get(&superblock) }.copied() == Some(sandbox))
-}
-
-/// 1 for a tmpfs that the sandbox has made and that the policy's tables have no name for yet, else 0.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn is_own_and_unnamed(policy: u32, superblock: u64) -> u64 {
-    let by_device = SuperblockKey {
-        policy,
-        by: SuperblockKey::BY_TMPFS_DEVICE,
-        id: u64::from(Superblock(superblock).dev().unwrap_or(0)),
-    };
-    // SAFETY: only whether it is there matters.
-    let named = unsafe { SUPERBLOCKS.get(&by_device) }.is_some();
-    is_own_tmpfs(
-        sandbox_of_policy(policy),
-        superblock,
-        SuperblockKey::TMPFS_MAGIC,
-    ) & u64::from(!named)
 }

@@ -146,6 +146,7 @@ kernel_types! {
         magic: u64 = sb_magic,
         root: Dentry = sb_root,
         kind: FileSystemType = sb_type,
+        references: u32 = sb_references,
     }
     /// `struct fs_context`.
     FileSystemContext {

@@ -22,6 +22,7 @@ mod maps;
 mod memo;
 mod path;
 mod scratch;
+mod superblock;
 mod walk;
 
 use aya_ebpf::{
@@ -93,8 +94,6 @@ lsm_programs! {
     mmap_file("mmap_file") = exec::map;
     /// Memory that becomes code.
     file_mprotect("file_mprotect") = exec::protect;
-    /// A new superblock.
-    sb_kern_mount("sb_kern_mount") = mount::new_superblock;
     /// What a file system is mounted with.
     fs_context_parse_param("fs_context_parse_param") = mount::mount_parameter;
     /// mount(2).
@@ -193,10 +192,17 @@ fn inode_free_security(ctx: LsmContext) -> i32 {
     0
 }
 
+/// A new superblock, of anyone's: its device number may have been another's.
+#[lsm(hook = "sb_kern_mount")]
+fn sb_kern_mount(ctx: LsmContext) -> i32 {
+    superblock::note(&ctx);
+    gate(|actor| mount::new_superblock(actor, &ctx))
+}
+
 /// A superblock goes, and that it was a sandbox's own.
 #[lsm(hook = "sb_free_security")]
 fn sb_free_security(ctx: LsmContext) -> i32 {
-    path::forget_superblock(&ctx);
+    superblock::forget(&ctx);
     0
 }
 

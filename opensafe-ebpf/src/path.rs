@@ -16,20 +16,18 @@ use opensafe_common::{
 };
 
 use crate::{
-    automaton::{
-        ReadingName, ReadingPath, SHORT_NAME_BYTES, below_at, is_own_and_unnamed, start, step,
-        word_at,
-    },
+    automaton::{ReadingName, ReadingPath, SHORT_NAME_BYTES, below_at, step, word_at},
     bound::{masked, zeroed},
     kernel::{Dentry, DentryHead, S_IFCHR, S_IFDIR, S_IFMT, rename_sequence},
     known::{Known, KnownTask, short_name},
     maps::{
-        DIRECTORIES, DirectoryState, OWN_TERMINALS, OWN_TMPFS, POLICIES, POLICIES_A_DIRECTORY,
-        SCRATCH, constant, count,
+        DIRECTORIES, DirectoryState, OWN_TERMINALS, POLICIES, POLICIES_A_DIRECTORY, SCRATCH,
+        constant, count,
     },
     memo::{NAME_BYTES, Question},
     scratch::{Claim, PATH_END},
-    walk::{Walked, walk},
+    superblock::{is_own_and_unnamed, start},
+    walk::{LONGEST_NAME, Walked, walk},
 };
 
 /// A packed word that is none: no word denies, audits and allows every kind.
@@ -103,12 +101,6 @@ pub extern "C" fn wants_a_name(policy_index: u32, dentry: u64, nameless: u32, de
         return u64::from(start(policy_index, superblock).is_none());
     }
     u64::from(denied) & is_own_and_unnamed(policy_index, superblock.0)
-}
-
-/// Forgets that a superblock was a sandbox's own: the argument of `sb_free_security`.
-#[inline(always)]
-pub fn forget_superblock(ctx: &LsmContext) {
-    let _ = OWN_TMPFS.remove(&ctx.arg::<u64>(0));
 }
 
 /// Forgets what was cached for the inode that is the argument of `inode_free_security`: its memory goes.
@@ -254,7 +246,7 @@ fn read_walked(slot: u32, policy_index: u32, dentry: Dentry, walked: Walked) -> 
     let head = dentry.head()?;
     let parent = head.parent();
     if parent != dentry {
-        reading.run(PATH_END - 1 - masked::<0xff>(u64::from(head.name_len())) as u32);
+        reading.run(PATH_END - 1 - masked::<LONGEST_NAME>(u64::from(head.name_len())) as u32);
         remember_directory(slot, policy_index, parent, reading.state, walked.sequence);
     }
     reading.run(PATH_END);
@@ -294,7 +286,7 @@ fn read_below(slot: u32, policy_index: u32, dentry: Dentry, walked: u64, name: u
         from: walked.start,
     };
     if name == SOME_OTHER_NAME {
-        let len = masked::<0xff>(u64::from(dentry.head()?.name_len())) as u32;
+        let len = masked::<LONGEST_NAME>(u64::from(dentry.head()?.name_len())) as u32;
         reading.run(PATH_END - 1 - len);
         let policy = POLICIES.get(policy_index)?;
         // A control character: rules could name it, and then protect what they need not.

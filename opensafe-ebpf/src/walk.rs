@@ -15,6 +15,11 @@ use crate::{
 /// Components that a path of [`MAX_PATH_BYTES`] can have, and one to find the root.
 const MAX_COMPONENTS: u32 = MAX_PATH_BYTES as u32 / 2 + 1;
 
+/// Bytes of the longest name that is read; one less than a power of two. NAME_MAX is 255, but that is each file system's to
+/// keep: FUSE has names of 1,024 bytes and more (`FUSE_NAME_MAX` in fs/fuse/fuse_i.h), and those of 255 UTF-16 units, such
+/// as exFAT, take up to 765. What is longer has no path.
+pub const LONGEST_NAME: i32 = 0x7ff;
+
 /// A path in a scratch slot.
 #[derive(Clone, Copy)]
 pub struct Walked {
@@ -102,15 +107,19 @@ unsafe extern "C" fn climb(_round: u32, context: *mut c_void) -> i64 {
         walk.at_root = 1;
         return 1;
     }
-    // A name is at most 255 bytes (NAME_MAX), so the mask takes nothing from a right one.
-    let len = masked::<0xff>(u64::from(head.name_len())) as u32;
+    let len = head.name_len();
+    if len > LONGEST_NAME as u32 {
+        walk.failed = 1;
+        return 1;
+    }
+    let len = masked::<LONGEST_NAME>(u64::from(len)) as u32;
     let start = walk.start.wrapping_sub(len + 1);
     if !(256..PATH_END).contains(&start) {
         walk.failed = 1; // over MAX_PATH_BYTES
         return 1;
     }
     let at = masked::<{ PATH_BYTES as i32 - 1 }>(u64::from(start));
-    // SAFETY: `at` is below PATH_END = 4,352 and `len` below 256, so 1 + `len` bytes from `at` lie in
+    // SAFETY: `at` is below PATH_END = 4,352 and `len` below 2,048, so 1 + `len` bytes from `at` lie in
     // the 8,192 of the path buffer; the helper checks the source.
     let failed = unsafe {
         let to = (&raw mut (*slot).path).cast::<u8>().add(at);

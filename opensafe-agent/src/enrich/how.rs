@@ -38,6 +38,7 @@ pub(super) fn words(how: How, number: u32) -> String {
         How::SystemCall => return system_call(number),
         How::OpenTerminal => "open",
         How::NetworkSocket => "another network",
+        How::CloneIntoCgroup => "CLONE_INTO_CGROUP",
     };
     known.to_owned()
 }
@@ -55,7 +56,14 @@ fn terminal(number: u32) -> String {
         0x5412 => "TIOCSTI".to_owned(),
         0x541c => "TIOCLINUX".to_owned(),
         0x541d => "TIOCCONS".to_owned(),
+        0x540c => "TIOCEXCL".to_owned(),
         0x540e => "TIOCSCTTY".to_owned(),
+        0x541f => "TIOCSSERIAL".to_owned(),
+        0x5423 => "TIOCSETD".to_owned(),
+        0x542f => "TIOCSRS485".to_owned(),
+        0x5437 => "TIOCVHANGUP".to_owned(),
+        0x5457 => "TIOCSLCKTRMIOS".to_owned(),
+        0xc028_5443 => "TIOCSISO7816".to_owned(),
         other => format!("ioctl {other:#x}"),
     }
 }

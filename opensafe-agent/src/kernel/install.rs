@@ -92,7 +92,8 @@ const FIRST_CHUNK: u32 = 1;
 const FIRST_CELL: u32 = FIRST_CHUNK * CHUNK_CELLS as u32;
 const _: () = assert!(DEAD == 0 && DEAD_CELLS <= FIRST_CELL as usize);
 
-/// Writes everything of a policy but the switch to it. `epoch` is the policy's own among all in these maps.
+/// Writes everything of a policy but the switch to it. `epoch` is the policy's own among all in these maps: the number of the
+/// look at the mounts that its tables come from.
 pub(super) fn write(
     maps: &mut Maps,
     seat: Seat,

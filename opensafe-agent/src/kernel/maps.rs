@@ -20,7 +20,7 @@ pub(super) struct Maps {
 }
 
 /// Their names in the object.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 17] = [
     "EVENTS",
     "COUNTERS",
     "CGROUPS",
@@ -36,6 +36,8 @@ const NAMES: [&str; 15] = [
     "PORTS",
     "OWN_TERMINALS",
     "OWN_TMPFS",
+    "LOOKS",
+    "MADE",
 ];
 
 /// Who has which place; the last one to be pinned, so whoever finds it finds all.

@@ -51,6 +51,7 @@ use share::Sharing;
 use crate::{
     event::{Generation, Pid},
     tables::Tables,
+    view::Dev,
 };
 
 /// The kernel programs, built by `cargo xtask build`.
@@ -114,6 +115,10 @@ pub struct Sizes {
     /// Whether to load what stands in for the LSM's hooks even where they are there.
     pub stand_ins: bool,
 }
+
+/// Numbers a look at the mounts, among all that any agent takes for the same programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Look(u32);
 
 /// How a program fared.
 #[derive(Clone, Debug)]
@@ -203,15 +208,36 @@ impl Kernel {
         matches!(self.states.get(program), Some(State::NotThere))
     }
 
+    /// To be called before the mounts are looked at for tables that are to be installed. A superblock that is made after that is
+    /// not taken for the one that had its device number then.
+    pub fn look(&mut self) -> Result<Look, KernelError> {
+        let _lock = self.lock()?;
+        seat::next_look(&mut self.maps).map(Look)
+    }
+
+    /// Whether a superblock with this device number was made after that look.
+    pub fn is_made_since(&mut self, look: Look, device: Dev) -> bool {
+        let made = self.maps.hash::<u32, u64>("MADE").ok();
+        made.and_then(|made| made.get(&device.0, 0).ok())
+            .is_some_and(|made| made >= u64::from(look.0))
+    }
+
     /// Writes a policy's tables and puts the sandbox under it, at one instant: whoever asks sees the
-    /// policy before or this one, never a mixture. On an error the policy before stays.
-    pub fn install(&mut self, tables: &Tables, enforce: bool) -> Result<Generation, KernelError> {
-        let epoch = {
-            let _lock = self.lock()?;
-            seat::next_epoch(&mut self.maps)?
-        };
-        let installed =
-            install::write(&mut self.maps, self.seat, &mut self.policies, epoch, tables)?;
+    /// policy before or this one, never a mixture. On an error the policy before stays. `look` is the one that the tables
+    /// come from; each is good for one policy.
+    pub fn install(
+        &mut self,
+        tables: &Tables,
+        look: Look,
+        enforce: bool,
+    ) -> Result<Generation, KernelError> {
+        let installed = install::write(
+            &mut self.maps,
+            self.seat,
+            &mut self.policies,
+            look.0,
+            tables,
+        )?;
         let terminal = Terminal::own();
         let sandbox = Sandbox {
             policy: installed.slot,

@@ -134,13 +134,20 @@ impl Seat {
     }
 }
 
-/// The number of the next policy among all in these maps. The caller holds their lock.
-pub(super) fn next_epoch(maps: &mut Maps) -> Result<u32, KernelError> {
+/// The next number for a look at the mounts, and the policy that comes from it, among all in these maps. The programs note it
+/// with each superblock that is made from now on. The caller holds the maps' lock.
+pub(super) fn next_look(maps: &mut Maps) -> Result<u32, KernelError> {
     let mut places = read(maps)?;
-    places.epochs = places.epochs.wrapping_add(1);
+    places.looks = places.looks.wrapping_add(1);
     write(maps, &places)?;
-    Ok(places.epochs)
+    maps.array::<u64>("LOOKS")?
+        .set(LATEST_LOOK, u64::from(places.looks), 0)
+        .map_err(map_error("LOOKS"))?;
+    Ok(places.looks)
 }
+
+/// Where the latest look's number stands in `LOOKS`.
+const LATEST_LOOK: u32 = 0;
 
 type PlacesBytes = [u8; size_of::<Places>()];
 type FirstBytes = [u8; size_of::<FirstCgroup>()];

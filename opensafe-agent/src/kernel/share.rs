@@ -177,14 +177,18 @@ const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 
 /// What others began before us and this run can join, each with its lock taken; the first of them first.
 fn before(ours: Turn, on_wait: OnWait<'_>) -> impl Iterator<Item = (Held, Lock)> {
+    // However many there are, one waits no longer for all of them than for one.
+    let now = Instant::now();
+    let (noted_by, loaded_by) = (now + PATIENCE_FOR_A_NOTE, now + PATIENCE);
     let mut theirs: Vec<(Turn, Held)> = file_systems()
         .into_iter()
-        .filter_map(|held| Some((turn(&held)?, held)))
+        .filter_map(|held| Some((turn(&held, noted_by)?, held)))
         .filter(|(turn, _)| *turn < ours)
         .collect();
     theirs.sort_by_key(|(turn, _)| *turn);
-    theirs.into_iter().filter_map(|(_, held)| {
-        let lock = held.lock(PATIENCE, on_wait).ok()??;
+    theirs.into_iter().filter_map(move |(_, held)| {
+        let patience = loaded_by.saturating_duration_since(Instant::now());
+        let lock = held.lock(patience, on_wait).ok()??;
         // Without it, whoever was about to load has failed, or cannot share, or has joined another.
         held.has(PLACES).then_some((held, lock))
     })
@@ -196,12 +200,11 @@ fn go_on(_: Duration) -> ControlFlow<()> {
 }
 
 /// When they began; `None` if theirs is not to be shared.
-fn turn(held: &Held) -> Option<Turn> {
-    let deadline = Instant::now() + PATIENCE_FOR_A_NOTE;
+fn turn(held: &Held, noted_by: Instant) -> Option<Turn> {
     loop {
         match held.turn() {
             Some(noted) => return noted.ok(),
-            None if Instant::now() > deadline => return None,
+            None if Instant::now() > noted_by => return None,
             None => thread::sleep(LOOK_EVERY),
         }
     }

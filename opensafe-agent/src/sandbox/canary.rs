@@ -89,18 +89,19 @@ pub fn send() -> Result<(Kernel, Outcome), RunError> {
     let id = RunId::random().map_err(|error| system("draw a run id", io::Error::other(error)))?;
     let cage = Cage::new(&id).map_err(|source| system("make files for the canary", source))?;
     let rules = cage.rules();
+    let sizes = Sizes {
+        ring_bytes: 64 * 1024,
+        stand_ins: true,
+    };
+    let mut kernel = Kernel::load(&sizes)?;
+    let look = kernel.look()?;
     let view = view(&rules, &Writable(&[])).map_err(|source| system("read the mounts", source))?;
     let tables =
         tables::compile(&rules, &view, Limits::default()).map_err(|source| RunError::Tables {
             policy: "of the canary".to_owned(),
             source,
         })?;
-    let sizes = Sizes {
-        ring_bytes: 64 * 1024,
-        stand_ins: true,
-    };
-    let mut kernel = Kernel::load(&sizes)?;
-    kernel.install(&tables, true)?;
+    kernel.install(&tables, look, true)?;
     let mut cgroup = Cgroup::create(&format!("canary-{id}"))?;
     kernel.arm(cgroup.id())?;
     kernel.attach(cgroup.directory())?;

@@ -2,18 +2,13 @@
 
 use std::{
     fs::File,
-    os::fd::AsFd,
     path::Path,
     process::Child,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use nix::{
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::signal::Signal,
-    unistd::Pid as NixPid,
-};
+use nix::{sys::signal::Signal, unistd::Pid as NixPid};
 use opensafe_common::{
     counter::Counter,
     verdict::{Access, Verdict},
@@ -24,6 +19,7 @@ use super::{
     cgroup::Cgroup,
     children::{Children, bury_all},
     error::{RunError, system},
+    sight::Sight,
     signals::{GRACE, Received},
     view::mountinfo,
 };
@@ -35,15 +31,14 @@ use crate::{
     run::{Cleanup, Ending, RunEnd, Status, Trouble},
     sink::{Sinks, screen::StandardError},
     tables::{self, Limits},
-    view::{Mount, View},
+    view::Mount,
 };
 
 /// A run while its command lives.
 pub(super) struct Life {
     enforce: bool,
-    rules: RuleSet,
-    view: View,
-    mounts: Option<File>,
+    rules: Arc<RuleSet>,
+    sight: Sight,
     events: Events,
     kernel: Kernel,
     enricher: Enricher,
@@ -63,15 +58,14 @@ impl Life {
     /// A run whose command is about to live.
     pub(super) fn new(
         enforce: bool,
-        (rules, view): (RuleSet, View),
+        (rules, sight): (Arc<RuleSet>, Sight),
         (kernel, events, enricher): (Kernel, Events, Enricher),
         sinks: Sinks<File, StandardError>,
     ) -> Self {
         Self {
             enforce,
             rules,
-            view,
-            mounts: File::open("/proc/self/mountinfo").ok(),
+            sight,
             events,
             kernel,
             enricher,
@@ -139,8 +133,8 @@ impl Life {
             self.sinks.notice(&message);
         }
         self.sinks.tick();
-        if self.mounts_changed() {
-            self.look_at_mounts();
+        if self.sight.has_changed() {
+            self.look_again(Vec::new);
         }
     }
 
@@ -166,82 +160,62 @@ impl Life {
         ready
     }
 
-    /// Whether something was mounted or unmounted since the last call (proc_pid_mountinfo(5)).
-    fn mounts_changed(&self) -> bool {
-        let Some(mounts) = &self.mounts else {
-            return false;
-        };
-        let mut fds = [PollFd::new(mounts.as_fd(), PollFlags::POLLPRI)];
-        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|_| {
-            fds[0]
-                .revents()
-                .is_some_and(|events| events.contains(PollFlags::POLLPRI))
-        })
-    }
-
-    fn look_at_mounts(&mut self) {
-        // The file is opened anew: a change is told once for each open file.
-        self.mounts = File::open("/proc/self/mountinfo").ok();
-        let Ok(lines) = mountinfo(Path::new("/proc/self/mountinfo")) else {
-            return;
-        };
-        let view = View {
-            mounts: lines.into_iter().map(|line| line.mount).collect(),
-            ..self.view.clone()
-        };
-        self.use_view(view);
-    }
-
     /// A sandboxed process met a superblock that the tables do not know: one that it mounted in a
     /// namespace of its own. A tmpfs gets the name that it has there if the sandbox may leave there
     /// what it likes anyway; every other name (`/usr/bin`) would be one that it chose for itself, and
     /// what shows other files (an overlay, a disk) stays nameless, or rules could be walked around by
     /// mounting.
     fn meet(&mut self, pid: Pid, place: &Place) {
-        let known = |mount: &Mount| mount.dev == place.dev;
-        let view = &self.view;
-        if view.mounts.iter().chain(&view.elsewhere).any(known) || view.elsewhere.len() >= MAX_MET {
+        let has_it = |mount: &Mount| mount.dev == place.dev;
+        let view = &self.sight.view;
+        let named = view.mounts.iter().chain(&view.elsewhere).any(has_it);
+        if named && !self.kernel.is_made_since(self.sight.look, place.dev)
+            || view.elsewhere.len() >= MAX_MET
+        {
             return;
         }
-        let Ok(lines) = mountinfo(Path::new(&format!("/proc/{}/mountinfo", pid.0))) else {
-            return;
-        };
+        let rules = Arc::clone(&self.rules);
         let own = |mount: &Mount| {
             let inside = [mount.point.as_slice(), b"/file"].concat();
             let access = Access::WRITE.union(Access::CREATE);
-            let decided = self.rules.decide_path(&inside, access);
+            let decided = rules.decide_path(&inside, access);
             mount.fs_type == "tmpfs" && decided.verdict != Verdict::Deny
         };
-        let met = lines.into_iter().map(|line| line.mount);
-        let met: Vec<Mount> = met.filter(|mount| known(mount) && own(mount)).collect();
-        if met.is_empty() {
-            return;
+        let met = || {
+            let lines = mountinfo(Path::new(&format!("/proc/{}/mountinfo", pid.0)));
+            let mounts = lines.unwrap_or_default().into_iter().map(|line| line.mount);
+            mounts
+                .filter(|mount| has_it(mount) && own(mount))
+                .collect::<Vec<_>>()
+        };
+        // A look costs: not for what gets no name anyway.
+        if named || !met().is_empty() {
+            self.look_again(met);
         }
-        let mut view = self.view.clone();
-        view.elsewhere.extend(met);
-        self.use_view(view);
     }
 
-    /// Compiles the rules for another view and switches to it. If that fails the view before stays:
-    /// what is new has no name then, and the verdict for the nameless.
-    fn use_view(&mut self, view: View) {
-        if view == self.view {
-            return;
-        }
-        let tables = match tables::compile(&self.rules, &view, Limits::default()) {
+    /// Compiles the rules for what is seen now and switches to it. If that fails what there was stays: what is new has no name
+    /// then, and the verdict for the nameless.
+    fn look_again(&mut self, met: impl FnOnce() -> Vec<Mount>) {
+        let seen = match self.sight.again(&mut self.kernel, met) {
+            Ok(Some(seen)) => seen,
+            Ok(None) => return,
+            Err(error) => return self.sinks.notice(&keeps(&error)),
+        };
+        let tables = match tables::compile(&self.rules, &seen.view, Limits::default()) {
             Ok(tables) => tables,
             Err(error) => return self.sinks.notice(&keeps(&error)),
         };
-        let generation = match self.kernel.install(&tables, self.enforce) {
+        let generation = match self.kernel.install(&tables, seen.look, self.enforce) {
             Ok(generation) => generation,
             Err(error) => return self.sinks.notice(&keeps(&error)),
         };
         let policy = InForce {
-            rules: Arc::new(self.rules.clone()),
-            view: Arc::new(view.clone()),
+            rules: Arc::clone(&self.rules),
+            view: Arc::new(seen.view.clone()),
         };
         self.enricher.policy_changed(generation, policy);
-        self.view = view;
+        self.sight = seen;
     }
 
     fn losses(&self) -> Losses {

@@ -14,6 +14,7 @@ mod life;
 pub mod needs;
 mod record_place;
 pub mod run;
+mod sight;
 pub mod signals;
 pub mod stage;
 pub mod view;

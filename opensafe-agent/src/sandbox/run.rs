@@ -25,6 +25,7 @@ use super::{
     life::Life,
     needs::{Need, check, needs},
     record_place::RecordPlace,
+    sight::Sight,
     signals::Signals,
     stage::{Identity, Plan, Waiting},
     view::{Writable, view},
@@ -97,7 +98,7 @@ struct Prepared {
     host: HostInfo,
     record: RecordPlace,
     needs: Vec<Need>,
-    rules: RuleSet,
+    rules: Arc<RuleSet>,
     view: View,
     tables: tables::Tables,
 }
@@ -160,12 +161,7 @@ impl Prepared {
         let writable: [&Path; 2] = [&workspace, &tmp];
         let view = view(&rules, &Writable(&writable))
             .map_err(|source| system("read the mounts", source))?;
-        let tables = tables::compile(&rules, &view, Limits::default()).map_err(|source| {
-            RunError::Tables {
-                policy: policy.name().to_owned(),
-                source,
-            }
-        })?;
+        let tables = compile(&rules, &view)?;
         Ok(Self {
             id,
             record,
@@ -176,11 +172,18 @@ impl Prepared {
             workspace,
             directory,
             host,
-            rules,
+            rules: Arc::new(rules),
             view,
             tables,
         })
     }
+}
+
+fn compile(rules: &RuleSet, view: &View) -> Result<tables::Tables, RunError> {
+    tables::compile(rules, view, Limits::default()).map_err(|source| RunError::Tables {
+        policy: rules.revision.clone(),
+        source,
+    })
 }
 
 /// Everything in place for the first process.
@@ -193,6 +196,7 @@ struct Armed {
     cgroup: Cgroup,
     record: Record,
     enricher: Enricher,
+    sight: Sight,
 }
 
 /// Of all processes this is not to be ended for want of memory: others would go on unconfined
@@ -202,7 +206,11 @@ const OOM_SCORE_ADJ_MIN: &str = "-1000";
 const RING_BYTES: u32 = 8 << 20;
 
 impl Armed {
-    fn new(request: &Request, prepared: Prepared, on_wait: OnWait<'_>) -> Result<Self, RunError> {
+    fn new(
+        request: &Request,
+        mut prepared: Prepared,
+        on_wait: OnWait<'_>,
+    ) -> Result<Self, RunError> {
         if !Uid::effective().is_root() {
             return Err(RunError::NotRoot);
         }
@@ -213,15 +221,23 @@ impl Armed {
         let mut kernel = Kernel::shared(&sizes, on_wait)?;
         let enforcement = kernel.enforcement();
         check(&enforcement, &prepared.needs, request.partial)?;
-        let generation = kernel.install(&prepared.tables, request.mode == Mode::Enforce)?;
+        let enforce = request.mode == Mode::Enforce;
+        let mut sight = Sight::first(&mut kernel, std::mem::take(&mut prepared.view))?;
+        let mut generation = kernel.install(&prepared.tables, sight.look, enforce)?;
         let cgroup = Cgroup::create(prepared.id.as_str())?;
         kernel.arm(cgroup.id())?;
         let events = kernel.events()?;
         kernel.attach(cgroup.directory())?;
+        // Loading takes seconds, and only from now on is it noted what is mounted.
+        if let Some(seen) = sight.again(&mut kernel, Vec::new)? {
+            let tables = compile(&prepared.rules, &seen.view)?;
+            generation = kernel.install(&tables, seen.look, enforce)?;
+            sight = seen;
+        }
         let record = prepared.record.create(&prepared.id)?;
         let policy = InForce {
-            rules: Arc::new(prepared.rules.clone()),
-            view: Arc::new(prepared.view.clone()),
+            rules: Arc::clone(&prepared.rules),
+            view: Arc::new(sight.view.clone()),
         };
         let enricher = Enricher::new(generation, policy);
         Ok(Self {
@@ -232,6 +248,7 @@ impl Armed {
             cgroup,
             record,
             enricher,
+            sight,
         })
     }
 
@@ -249,6 +266,7 @@ impl Armed {
             cgroup,
             record,
             enricher,
+            sight,
             ..
         } = self;
         let enforce = request.mode == Mode::Enforce;
@@ -286,7 +304,7 @@ impl Armed {
         let first = first_process(&start, waiting.pid());
         let mut life = Life::new(
             enforce,
-            (prepared.rules, prepared.view),
+            (prepared.rules, sight),
             (kernel, events, enricher),
             sinks,
         );

@@ -9,6 +9,7 @@ use aya_log_ebpf::warn;
 use opensafe_common::{
     counter::Counter,
     event::{ExitBody, ForkBody, Kind, MarkedTask},
+    operation::{How, Operation},
     verdict::{Access, Verdict},
 };
 
@@ -16,7 +17,7 @@ use crate::{
     actor::{Actor, arm, armed, current_sandbox, disarm, mark, marked, unmark},
     decide::Decision,
     emit::{Requested, emit},
-    gate::report,
+    gate::{plain_operation, report},
     kernel::{Cgroup, Task},
     known::Known,
     maps::{constant, count},
@@ -25,8 +26,12 @@ use crate::{
 /// `ENOMEM` of include/uapi/asm-generic/errno-base.h.
 const ENOMEM: i32 = 12;
 
+/// Of clone3(2): the child starts in another cgroup (include/uapi/linux/sched.h; Linux ≥ 5.7).
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
+
 /// `task_alloc(task, clone_flags)`: before a new task exists for anyone else. Returns an error if it
-/// cannot be marked, and the fork fails.
+/// cannot be marked, and the fork fails. Into which cgroup a child is cloned cannot be told here, so into any other is
+/// refused: it would count for limits, and to whoever goes by cgroups, as one of those.
 #[inline(always)]
 pub fn alloc(ctx: &LsmContext) -> i32 {
     let child = Task(ctx.arg::<u64>(0));
@@ -35,6 +40,14 @@ pub fn alloc(ctx: &LsmContext) -> i32 {
         unmark(child);
         return 0;
     };
+    if ctx.arg::<u64>(1) & CLONE_INTO_CGROUP != 0
+        && let Some(actor) = Actor::current()
+    {
+        let errno = plain_operation(&actor, Operation::Cgroup, How::CloneIntoCgroup, 0);
+        if errno != 0 {
+            return errno;
+        }
+    }
     match mark(child, sandbox) {
         Ok(()) => 0,
         Err(()) => {

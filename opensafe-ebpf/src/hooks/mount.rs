@@ -75,15 +75,16 @@ pub fn unmount(actor: &Actor, ctx: &LsmContext) -> i32 {
     at_mount(actor, How::Unmount, around, mount.root())
 }
 
-/// A name that is taken away while, in another namespace, something is mounted on it: it would be unmounted there
-/// (`detach_mounts` in fs/namespace.c). In this one, the kernel refuses it.
+/// A name that is taken away while, in whatever namespace, something is mounted on it: it would be unmounted there
+/// (`detach_mounts` in fs/namespace.c). Where it is mounted on in the task's own namespace the kernel would refuse it, but it
+/// cannot be told from here that it is so in no other.
 #[inline(always)]
 pub fn unmounts_elsewhere(actor: &Actor, dentry: Dentry) -> i32 {
     let flags = dentry.flags().unwrap_or(u32::MAX);
-    if flags & constant!(HOST.dentry_is_mounted_on) == 0 || shares_mounts(actor) {
-        return 0;
+    match flags & constant!(HOST.dentry_is_mounted_on) {
+        0 => 0,
+        _ => operation(actor, Operation::Mount, How::Unmount, 0, 0, dentry.0),
     }
-    operation(actor, Operation::Mount, How::Unmount, 0, 0, dentry.0)
 }
 
 /// `sb_remount(superblock, options)`: other options for a superblock, by mount(2) or fsconfig(2), hold for
@@ -110,6 +111,7 @@ pub fn new_superblock(actor: &Actor, ctx: &LsmContext) -> i32 {
     // linux/magic.h
     const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
     const BINFMTFS_MAGIC: u64 = 0x4249_4e4d;
+    const CGROUP_SUPER_MAGIC: u64 = 0x0027_e0eb;
     let superblock = Superblock(argument(ctx, 0));
     match superblock.magic() {
         Some(OVERLAYFS_SUPER_MAGIC) => overlay(actor, superblock.root().unwrap_or(Dentry(0))),
@@ -117,9 +119,10 @@ pub fn new_superblock(actor: &Actor, ctx: &LsmContext) -> i32 {
             note_own_tmpfs(actor, superblock);
             0
         }
+        // A hierarchy of cgroup's first version is the host's, whoever mounts it.
         // Programs of the sandbox's choice would be handed files that it may run and not read, open (the `O` and `C` of
         // Documentation/admin-guide/binfmt-misc.rst; one of a user namespace's own since Linux 6.7).
-        Some(BINFMTFS_MAGIC) => {
+        Some(BINFMTFS_MAGIC | CGROUP_SUPER_MAGIC) => {
             let root = superblock.root().unwrap_or(Dentry(0));
             operation(actor, Operation::Mount, How::Mount, 0, 0, root.0)
         }
@@ -182,16 +185,21 @@ fn named_overlay(actor: &Actor) -> i32 {
 /// namespace it cannot be mounted, or keeps its options.
 #[inline(always)]
 fn is_the_hosts_own(name: u64) -> bool {
-    const WHOLE: [u64; 4] = [
+    const WHOLE: [u64; 5] = [
+        u64::from_le_bytes(*b"resctrl\0"),
         u64::from_le_bytes(*b"debugfs\0"),
         u64::from_le_bytes(*b"tracefs\0"),
         u64::from_le_bytes(*b"cgroup2\0"),
         u64::from_le_bytes(*b"efivarfs"),
     ];
-    const SHORTER: u64 = u64::from_le_bytes(*b"pstore\0\0");
+    // Of cgroup's first version: its hierarchies take controllers from the second.
+    const SHORTER: [u64; 2] = [
+        u64::from_le_bytes(*b"pstore\0\0"),
+        u64::from_le_bytes(*b"cgroup\0\0"),
+    ];
     const LOWER_SEVEN: u64 = u64::MAX >> 8;
     let name = read::<u64>(name).unwrap_or(0);
-    if !WHOLE.contains(&name) && name & LOWER_SEVEN != SHORTER {
+    if !WHOLE.contains(&name) && !SHORTER.contains(&(name & LOWER_SEVEN)) {
         return false;
     }
     let credentials = Task::current().credentials().map(Credentials);

@@ -12,8 +12,8 @@ use crate::{
     maps::{OWN_TERMINALS, SANDBOXES},
 };
 
-/// An ioctl on a character device: those that make a terminal take input which nobody typed, or take it from the session
-/// that has it.
+/// An ioctl on a character device: those that make a terminal take input which nobody typed, take it from the session that
+/// has it, or leave it unfit for whoever uses it after the sandbox.
 #[inline(always)]
 pub fn ioctl(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
     // include/uapi/asm-generic/ioctls.h; TIOCLINUX pastes the console's selection.
@@ -21,6 +21,15 @@ pub fn ioctl(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
     const TIOCLINUX: u32 = 0x541c;
     const TIOCCONS: u32 = 0x541d;
     const TIOCSCTTY: u32 = 0x540e;
+    // Ends the session; another line discipline, by which nothing typed arrives; settings that cannot be changed any
+    // more, such as that passwords are not shown; nobody else may open it; a serial line's port and interrupt.
+    const TIOCVHANGUP: u32 = 0x5437;
+    const TIOCSETD: u32 = 0x5423;
+    const TIOCSLCKTRMIOS: u32 = 0x5457;
+    const TIOCEXCL: u32 = 0x540c;
+    const TIOCSSERIAL: u32 = 0x541f;
+    const TIOCSRS485: u32 = 0x542f;
+    const TIOCSISO7816: u32 = 0xc028_5443;
     // Unlocks the other end, which nobody can open before.
     const TIOCSPTLCK: u32 = 0x4004_5431;
     match command {
@@ -36,6 +45,12 @@ pub fn ioctl(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
         }
         TIOCSCTTY => plain_operation(actor, Operation::Terminal, How::TerminalIoctl, command),
         TIOCSTI | TIOCLINUX | TIOCCONS => {
+            plain_operation(actor, Operation::Terminal, How::TerminalIoctl, command)
+        }
+        TIOCVHANGUP | TIOCSETD | TIOCSLCKTRMIOS | TIOCEXCL | TIOCSSERIAL | TIOCSRS485
+        | TIOCSISO7816
+            if !is_own(actor, file) =>
+        {
             plain_operation(actor, Operation::Terminal, How::TerminalIoctl, command)
         }
         _ => 0,
@@ -106,6 +121,22 @@ fn note_own_terminal(actor: &Actor, file: File) {
         let note = terminal_note(inode.number().unwrap_or(0), actor.sandbox);
         let _ = OWN_TERMINALS.insert(&inode.0, &note, 0);
     }
+}
+
+/// Whether a file is either end of a pseudoterminal that the sandbox has made.
+#[inline(always)]
+fn is_own(actor: &Actor, file: File) -> bool {
+    let Some(terminal) = file.terminal() else {
+        return false;
+    };
+    // The other end knows its dentry (`ptmx_open` of drivers/tty/pty.c); what another driver keeps there is no inode that
+    // was noted.
+    let slave = match terminal.slave() {
+        Some(slave) => slave,
+        None => Dentry(terminal.driver_data().unwrap_or(0)),
+    };
+    let inode = slave.inode().unwrap_or(Inode(0));
+    is_noted(actor, inode, inode.number().unwrap_or(0))
 }
 
 /// Whether a terminal's inode, with this number, was noted as the sandbox's own.

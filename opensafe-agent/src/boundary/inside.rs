@@ -178,10 +178,11 @@ fn runtime(arguments: &[OsString]) -> ExitCode {
         // As for the attempts: see `all`.
         Signals::unblock()?;
         let mut said = File::create(said)?;
+        // No /dev/null: crun gives its streams to the container's user, and a device is not the sandbox's to give.
         let ended = Command::new(program)
             .args(rest)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdin(Stdio::piped())
+            .stdout(said.try_clone()?)
             .stderr(said.try_clone()?)
             .status();
         ended.or_else(|error| {

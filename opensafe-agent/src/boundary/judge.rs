@@ -297,3 +297,6 @@ fn is_enforced(line: &&Line) -> bool {
             .text("opensafe.rule.id")
             .is_some_and(|rule| !rule.is_empty())
 }
+
+#[cfg(test)]
+mod tests;

@@ -362,7 +362,7 @@ pub struct BoundaryTestArgs {
     #[arg(long, value_name = "KIND", value_delimiter = ',', num_args = 1..)]
     pub only: Vec<Kind>,
 
-    /// Make the attempts in this: bwrap, crun, runc, or a command line that starts one that is appended
+    /// Runtime to make the attempts in: bwrap, crun, runc, or a command line that theirs is appended to
     ///
     /// Outside, they are made in the runtime without OpenSafe: what fails there is stopped by the runtime. Inside,
     /// the runtime is started in the sandbox. It has to show the temporary directory as it is.

@@ -1,18 +1,18 @@
 //! `opensafe boundary`, as a user runs it on a host of theirs.
 
+pub(super) mod runtimes;
+
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::{
-    harness::{Leftovers, Outcome, Problems, ask, directory, opensafe},
+    harness::{Leftovers, Outcome, Problems, ask, opensafe},
     scenarios,
 };
 
 scenarios![
     every_attempt_of_boundary_test_is_stopped_and_recorded,
     what_boundary_prints_for_a_person_says_how_many_held,
-    boundary_test_in_a_runtime_tells_what_that_stops_from_what_only_opensafe_stops,
-    boundary_test_holds_nothing_for_stopped_in_a_runtime_that_does_not_start,
     boundary_audit_lists_what_is_open_and_names_no_value,
 ];
 
@@ -71,80 +71,6 @@ fn what_boundary_prints_for_a_person_says_how_many_held() -> Result<Outcome> {
     problems.check(text.ends_with("the boundary holds\n"), || text.clone());
     let (status, listed, _) = asked(&["boundary", "test", "--list", "--only", "writes"])?;
     problems.check(status == 0 && listed.lines().count() >= rows, || listed);
-    problems.outcome()
-}
-
-fn boundary_test_in_a_runtime_tells_what_that_stops_from_what_only_opensafe_stops()
--> Result<Outcome> {
-    let mut problems = Problems::default();
-    let before = Leftovers::now()?;
-    // In bubblewrap, processes outside are those of nobody; a container's root has no right to mount.
-    let (in_proc, mounting) = (["names.proc-fd", "names.proc-pid-root"], ["mounts.bind"]);
-    for (runtime, kind, stopped, hidden) in [
-        ("bwrap", "names", 20, &in_proc[..]),
-        ("crun", "mounts", 2, &mounting[..]),
-    ] {
-        let asked = [
-            "boundary",
-            "test",
-            "--json",
-            "--only",
-            kind,
-            "--runtime",
-            runtime,
-        ];
-        let (status, text, said) = self::asked(&asked)?;
-        let report: Value = serde_json::from_str(&text)
-            .with_context(|| format!("{runtime}: no JSON: status {status}: {text}{said}"))?;
-        let count = |name: &str| report["counts"][name].as_u64().unwrap_or_default();
-        problems.equal("the runtime", report["runtime"].as_str(), Some(runtime));
-        problems.equal("the exit status", status, 0);
-        problems.check(
-            count("recorded") >= stopped && count("got_through") == 0,
-            || format!("{runtime}: {}", report["counts"]),
-        );
-        problems.equal("those stopped", count("stopped"), count("recorded"));
-        problems.check(count("work_passed") >= 10, || report["work"].to_string());
-        for attempt in report["attempts"].as_array().into_iter().flatten() {
-            let name = attempt["name"].as_str().unwrap_or_default();
-            problems.check(
-                !hidden.contains(&name) || attempt["outcome"] == "by_runtime",
-                || format!("{runtime}: {attempt}"),
-            );
-        }
-    }
-    Leftovers::gone_since(&before)?;
-    problems.outcome()
-}
-
-fn boundary_test_holds_nothing_for_stopped_in_a_runtime_that_does_not_start() -> Result<Outcome> {
-    let mut problems = Problems::default();
-    // It starts what it is given, and no policy names it.
-    let directory = directory()?;
-    let unlisted = directory.path().join("runtime");
-    std::fs::copy("/usr/bin/env", &unlisted)?;
-    let unlisted = unlisted.display().to_string();
-    let denied = format!("denied: exec {unlisted}");
-    for (runtime, says) in [
-        ("docker", "no children of the sandbox"),
-        ("no-such-runtime", "not found on PATH"),
-        ("false", "false starts nothing here"),
-        (&unlisted, &denied),
-    ] {
-        let asked = [
-            "boundary",
-            "test",
-            "--only",
-            "membership",
-            "--runtime",
-            runtime,
-        ];
-        let (status, text, said) = self::asked(&asked)?;
-        problems.check(
-            status == 2 && text.is_empty() && said.contains(says),
-            || format!("{runtime}: status {status}, and not {says:?}: {text}{said}"),
-        );
-    }
     problems.outcome()
 }
 

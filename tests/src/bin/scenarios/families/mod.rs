@@ -39,9 +39,10 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
     .collect()
 }
 
-/// The others: the rest of the list of escapes, and what is about processes, terminals and words.
+/// The others: the rest of the list of escapes, and what is about runtimes, processes, terminals and words.
 pub(crate) fn others() -> Vec<&'static Scenario> {
     let others = [
+        boundary::runtimes::SCENARIOS,
         life::SCENARIOS,
         sharing::ends::SCENARIOS,
         terminal::SCENARIOS,

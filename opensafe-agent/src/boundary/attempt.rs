@@ -5,7 +5,7 @@ use std::{ffi::OsStr, fmt, io, process::Stdio};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::site::Site;
+use super::{namespaces::Namespace, site::Site};
 
 /// What kind of way out it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
@@ -94,6 +94,8 @@ pub(super) struct Attempt {
     pub(super) or_ends: &'static [&'static str],
     /// The default that has to be other than `allow`, if it is that which stops it.
     pub(super) by_default: Option<&'static str>,
+    /// The namespace that it has to share with others to reach anything of theirs.
+    pub(super) of_others: Option<Namespace>,
     pub(super) make: Make,
 }
 
@@ -106,6 +108,7 @@ impl Attempt {
             expects: Expects::Place,
             or_ends: &[],
             by_default: None,
+            of_others: None,
             make,
         }
     }
@@ -141,6 +144,23 @@ impl Attempt {
     pub(super) const fn by_default(mut self, default: &'static str) -> Self {
         self.by_default = Some(default);
         self
+    }
+
+    /// It means nothing to others where this namespace is its own.
+    pub(super) const fn of_others(mut self, which: Namespace) -> Self {
+        self.of_others = Some(which);
+        self
+    }
+
+    /// Makes it, unless it would reach nobody.
+    pub(super) fn make_at(&self, site: &Site) -> io::Result<()> {
+        match self.of_others {
+            Some(which) if !site.namespaces.has_this_process(which) => {
+                let own = format!("it has {} of its own", which.as_str());
+                Err(io::Error::other(own))
+            }
+            _ => (self.make)(site),
+        }
     }
 
     /// Whether ending so means that it was stopped.

@@ -13,7 +13,13 @@ use std::{
 
 use nix::{errno::Errno, sys::prctl::set_name};
 
-use super::{ATTEMPT, attempt::Make, honest, kinds, outside, site::Site};
+use super::{
+    ATTEMPT, honest, kinds,
+    namespaces::Namespace,
+    outside,
+    runtime::{self, Runtime},
+    site::{Made, Site},
+};
 use crate::sandbox::signals::Signals;
 
 /// An attempt takes no longer.
@@ -23,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const ALL: &str = "all";
 /// The word by which it makes one.
 const ONE: &str = "one";
+/// The word by which it starts a runtime, in which it makes several.
+const RUNTIME: &str = "runtime";
 /// The word by which it is a daemon's parent, who makes one and ends.
 const DAEMON: &str = "daemon";
 
@@ -32,6 +40,7 @@ pub fn inside(arguments: &[OsString]) -> ExitCode {
     let done = match arguments.split_first() {
         Some((word, rest)) if word == ALL => all(rest),
         Some((word, rest)) if word == ONE => one(rest),
+        Some((word, rest)) if word == RUNTIME => return runtime(rest),
         Some((word, rest)) if word == DAEMON => daemon(rest),
         // A process that was replaced by this program: that worked.
         Some((word, _)) if word == "ran" => {
@@ -53,23 +62,32 @@ pub(super) fn process_name(number: usize) -> String {
     format!("try-{number}")
 }
 
-/// The command line that makes attempts and writes their ends, a line each, to `results`.
+/// The command line that makes attempts, in the runtime if there is one, and writes their ends, a line each, to
+/// `results`.
 pub(super) fn command_line(
-    site: &Site,
-    file: &Path,
+    made: &Made,
+    runtime: Option<&Runtime>,
     results: &Path,
     names: &[&str],
-) -> Vec<OsString> {
-    let mut words = vec![site.program().into_os_string(), ATTEMPT.into(), ALL.into()];
-    words.extend([file.as_os_str(), results.as_os_str()].map(OsStr::to_owned));
+) -> io::Result<Vec<OsString>> {
+    let program = made.site.program().into_os_string();
+    let mut words = vec![program.clone(), ATTEMPT.into(), ALL.into()];
+    words.extend([made.file.as_os_str(), results.as_os_str()].map(OsStr::to_owned));
     words.extend(names.iter().map(|&name| name.into()));
-    words
+    let Some(runtime) = runtime else {
+        return Ok(words);
+    };
+    let words = runtime.wrap(&made.site, words)?;
+    let said = runtime::said_at(&made.site).into_os_string();
+    let start = [program, ATTEMPT.into(), RUNTIME.into(), said];
+    Ok(start.into_iter().chain(words).collect())
 }
 
 /// How an attempt ended, and which process made it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct End {
-    pub(super) process: u64,
+    /// As those outside know it; nothing where that is not known.
+    pub(super) process: Option<u64>,
     /// `ok`, an error's name, or what was said.
     pub(super) said: String,
 }
@@ -80,7 +98,7 @@ pub(super) fn read_results(path: &Path) -> Vec<End> {
     let ends = text.lines().map(|line| {
         let (process, said) = line.split_once(' ').unwrap_or((line, ""));
         End {
-            process: process.parse().unwrap_or_default(),
+            process: process.parse().ok(),
             said: said.to_owned(),
         }
     });
@@ -96,6 +114,7 @@ fn all(arguments: &[OsString]) -> io::Result<()> {
     let site = Site::read(Path::new(file))?;
     let mut results = File::create(results)?;
     let progress = site.progress && io::stderr().is_terminal();
+    let known = site.namespaces.has_this_process(Namespace::Processes);
     for (number, name) in names.iter().enumerate() {
         if progress {
             let name = name.to_string_lossy();
@@ -122,7 +141,12 @@ fn all(arguments: &[OsString]) -> io::Result<()> {
         let said = receiver.recv_timeout(PATIENCE).unwrap_or_default();
         let said = said.trim();
         let said = if said.is_empty() { "no end" } else { said };
-        writeln!(results, "{} {said}", child.id())?;
+        let process = if known {
+            child.id().to_string()
+        } else {
+            "-".to_owned()
+        };
+        writeln!(results, "{process} {said}")?;
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -140,18 +164,46 @@ fn one(arguments: &[OsString]) -> io::Result<()> {
     set_name(&CString::new(process_name(
         number.ok_or(io::ErrorKind::InvalidInput)?,
     ))?)?;
-    let made = find(&name.to_string_lossy())
-        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
-        .and_then(|make| make(&Site::read(Path::new(file))?));
+    let made = Site::read(Path::new(file)).and_then(|site| make(&name.to_string_lossy(), &site));
     println!("{}", end(made));
     Ok(())
 }
 
-fn find(name: &str) -> Option<Make> {
-    let attempts = kinds::all().map(|(_, attempt)| (attempt.name, attempt.make));
-    let work = honest::ALL.iter().map(|work| (work.name, work.make));
-    let mut all = attempts.chain(work);
-    all.find(|(known, _)| *known == name).map(|(_, make)| make)
+/// Starts a runtime, and keeps what it says; ends as it does.
+fn runtime(arguments: &[OsString]) -> ExitCode {
+    let [said, program, rest @ ..] = arguments else {
+        return ExitCode::FAILURE;
+    };
+    let start = || {
+        // As for the attempts: see `all`.
+        Signals::unblock()?;
+        let mut said = File::create(said)?;
+        // No /dev/null: crun gives its streams to the container's user, and a device is not the sandbox's to give.
+        let ended = Command::new(program)
+            .args(rest)
+            .stdin(Stdio::piped())
+            .stdout(said.try_clone()?)
+            .stderr(said.try_clone()?)
+            .status();
+        ended.or_else(|error| {
+            writeln!(said, "{}: {error}", program.display())?;
+            Err(error)
+        })
+    };
+    match start() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn make(name: &str, site: &Site) -> io::Result<()> {
+    if let Some((_, attempt)) = kinds::all().find(|(_, attempt)| attempt.name == name) {
+        return attempt.make_at(site);
+    }
+    match honest::ALL.iter().find(|work| work.name == name) {
+        Some(work) => (work.make)(site),
+        None => Err(io::ErrorKind::InvalidInput.into()),
+    }
 }
 
 /// How it ended, in a word: `ok`, an error's name, or what was said.

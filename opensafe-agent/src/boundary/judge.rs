@@ -1,7 +1,7 @@
 //! What an attempt's end and the record say together.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -11,16 +11,24 @@ use super::{
     honest::{self, Work},
     inside::{End, process_name},
     report::{Outcome, Report, Tried, Worked},
+    runtime::Runtime,
     site::Site,
 };
-use crate::sink::record::read::{Line, read};
+use crate::sink::{
+    record::read::{Line, read},
+    text::printable,
+};
 
 pub(super) struct Judge<'a> {
     pub(super) site: &'a Site,
     pub(super) given: &'a [PathBuf],
     pub(super) attempts: &'a [(Kind, &'static Attempt)],
-    /// How each attempt, and then each piece of work, ended outside.
+    /// In what all of them were made.
+    pub(super) runtime: Option<&'a Runtime>,
+    /// How each attempt, and then each piece of work, ended outside, in the runtime if there is one.
     pub(super) control: &'a [End],
+    /// The names of those that ended otherwise there, and how they ended without the runtime.
+    pub(super) alone: &'a [(&'a str, End)],
     /// The names of those that were tried inside.
     pub(super) tried: &'a [&'a str],
     /// How they ended.
@@ -34,6 +42,8 @@ struct Record {
     lines: Vec<Line>,
     /// Who started a process.
     parents: BTreeMap<u64, u64>,
+    /// Processes by the names that they had.
+    named: BTreeMap<Vec<u8>, BTreeSet<u64>>,
 }
 
 impl Record {
@@ -43,6 +53,7 @@ impl Record {
             lost: 0,
             lines: Vec::new(),
             parents: BTreeMap::new(),
+            named: BTreeMap::new(),
         };
         for line in read(path)? {
             let line = line?;
@@ -51,6 +62,9 @@ impl Record {
                 line.number("process.parent_pid"),
             ) {
                 record.parents.insert(process, parent);
+                if let Some(name) = line.bytes("opensafe.process.comm") {
+                    record.named.entry(name).or_default().insert(process);
+                }
             }
             match line.event() {
                 "run.start" => record.start = Some(line),
@@ -72,21 +86,22 @@ impl Record {
         text.unwrap_or_default().to_owned()
     }
 
-    /// Lines about the process that made an attempt, what it started, and its daemon.
+    /// Lines about the process that made an attempt, what it started, and its daemon. Where the process's id is not
+    /// known it is found by its name, which it takes before it does anything else.
     fn of(&self, number: usize, end: &End) -> impl Iterator<Item = &Line> {
-        let (name, first) = (process_name(number).into_bytes(), end.process);
+        let named = self.named.get(process_name(number).as_bytes());
+        let mut first = named.cloned().unwrap_or_default();
+        first.extend(end.process);
         self.lines.iter().filter(move |line| {
-            line.bytes("opensafe.process.comm").as_ref() == Some(&name)
-                || line
-                    .number("process.pid")
-                    .is_some_and(|process| self.descends(process, first))
+            line.number("process.pid")
+                .is_some_and(|process| self.descends(process, &first))
         })
     }
 
-    fn descends(&self, process: u64, from: u64) -> bool {
+    fn descends(&self, process: u64, from: &BTreeSet<u64>) -> bool {
         let parents = std::iter::successors(Some(process), |at| self.parents.get(at).copied());
         // Ids come round again: no line of parents is longer than that.
-        parents.take(64).any(|at| at == from)
+        parents.take(64).any(|at| from.contains(&at))
     }
 }
 
@@ -98,6 +113,7 @@ impl Judge<'_> {
         Ok(Report {
             kernel: record.about("os.version"),
             policy: record.about("opensafe.policy.revision"),
+            runtime: self.runtime.map(Runtime::to_string),
             given: self
                 .given
                 .iter()
@@ -113,21 +129,51 @@ impl Judge<'_> {
         })
     }
 
+    /// What was denied, if nothing could be tried for it: each once.
+    pub(super) fn denials(&self) -> Result<Vec<String>, TestError> {
+        let record = Record::read(&self.site.record)?;
+        let mut denials = Vec::new();
+        for line in record.lines.iter().filter(|line| line.is_denial()) {
+            let text = |key| printable(line.text(key).unwrap_or_default().as_bytes());
+            let (how, place) = (text("opensafe.operation.how"), text("file.path"));
+            let object = if place.is_empty() { how } else { place };
+            let denial = format!(
+                "{} {object} by {} ({})",
+                line.event(),
+                text("opensafe.process.comm"),
+                text("opensafe.rule.id")
+            );
+            if !denials.contains(&denial) {
+                denials.push(denial);
+            }
+        }
+        Ok(denials)
+    }
+
     /// Its number and its end inside.
     fn inside(&self, name: &str) -> Option<(usize, &End)> {
         let number = self.tried.iter().position(|tried| *tried == name)?;
         Some((number, self.ends.get(number)?))
     }
 
-    fn outside(&self, at: usize) -> String {
-        let end = self
-            .control
-            .get(at)
-            .map_or("it did not end", |end| end.said.as_str());
-        match end {
+    /// Why it was not tried inside.
+    fn outside(&self, at: usize, name: &str) -> Outcome {
+        let said = |end: Option<&'_ End>| {
+            end.map_or_else(|| "it did not end".to_owned(), |end| end.said.clone())
+        };
+        let mut end = said(self.control.get(at));
+        if self.runtime.is_some() {
+            let alone = self.alone.iter().find(|(of, _)| *of == name);
+            let alone = said(alone.map(|(_, end)| end));
+            if alone == "ok" {
+                return Outcome::ByRuntime(end);
+            }
+            end = alone;
+        }
+        Outcome::NotTried(match end.as_str() {
             "it is not here" | "ENOENT" => "what it takes is not here".to_owned(),
             end => format!("does not work outside either: {end}"),
-        }
+        })
     }
 
     fn attempt(&self, at: usize, kind: Kind, attempt: &Attempt, record: &Record) -> Tried {
@@ -143,7 +189,7 @@ impl Judge<'_> {
             outcome: Outcome::GotThrough,
         };
         let Some((number, end)) = self.inside(attempt.name) else {
-            tried.outcome = Outcome::NotTried(self.outside(at));
+            tried.outcome = self.outside(at, attempt.name);
             return tried;
         };
         end.said.clone_into(&mut tried.happened);
@@ -219,7 +265,13 @@ impl Judge<'_> {
             passed: None,
         };
         let Some((number, end)) = self.inside(work.name) else {
-            worked.happened = self.outside(at);
+            worked.happened = match (self.outside(at, work.name), self.runtime) {
+                (Outcome::ByRuntime(said), Some(runtime)) => {
+                    format!("does not work in {runtime} without OpenSafe either: {said}")
+                }
+                (Outcome::NotTried(why), _) => why,
+                (other, _) => other.as_str().to_owned(),
+            };
             return worked;
         };
         end.said.clone_into(&mut worked.happened);
@@ -245,3 +297,6 @@ fn is_enforced(line: &&Line) -> bool {
             .text("opensafe.rule.id")
             .is_some_and(|rule| !rule.is_empty())
 }
+
+#[cfg(test)]
+mod tests;

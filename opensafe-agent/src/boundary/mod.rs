@@ -12,15 +12,17 @@ mod honest;
 mod inside;
 mod judge;
 mod kinds;
+mod namespaces;
 mod outside;
 mod policy;
 pub mod report;
+mod runtime;
 mod site;
 
 use std::{
     env, io,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
 };
 
 use nix::{
@@ -31,11 +33,13 @@ use nix::{
 
 pub use attempt::Kind;
 pub use inside::inside;
+pub use runtime::{Runtime, RuntimeError};
 
 use crate::{
     kernel::{Kernel, Sizes},
     run::Mode,
     sandbox::{
+        command::CommandError,
         error::RunError,
         needs::Refused,
         run::{Request, run as run_sandbox},
@@ -58,6 +62,8 @@ pub struct Wanted {
     pub policy: Vec<PathBuf>,
     /// Kinds of attempts; none for all.
     pub only: Vec<Kind>,
+    /// In what to make them; by themselves without one.
+    pub runtime: Option<Runtime>,
     /// Whether to say on standard error how far it is, if it is a terminal.
     pub progress: bool,
 }
@@ -83,6 +89,36 @@ pub enum TestError {
     Record(#[from] ReadError),
     #[error("the sandbox ended after {made} of {of} attempts")]
     Ended { made: usize, of: usize },
+    #[error("{runtime} cannot be started: {cause}")]
+    NoRuntime {
+        runtime: String,
+        cause: CommandError,
+    },
+    #[error(
+        "{runtime} starts nothing here, also without OpenSafe: {said}\n  \
+         if it hides files: it has to show {} as it is, so that programs run there and files are made",
+        place.display()
+    )]
+    RuntimeFailed {
+        runtime: String,
+        said: String,
+        place: PathBuf,
+    },
+    #[error(
+        "{runtime} starts outside, but not in the sandbox: {said}{}",
+        lines("denied: ", denials)
+    )]
+    RuntimeDenied {
+        runtime: String,
+        said: String,
+        denials: Vec<String>,
+    },
+}
+
+/// Each on a line of its own, below what was said.
+fn lines(before: &str, all: &[String]) -> String {
+    let line = |each: &String| format!("\n  {before}{each}");
+    all.iter().map(line).collect()
 }
 
 impl From<RunError> for TestError {
@@ -121,6 +157,12 @@ pub fn test(test: &Wanted) -> Result<Report, TestError> {
     if !Uid::effective().is_root() {
         return Err(TestError::NotRoot);
     }
+    if let Some(runtime) = &test.runtime {
+        runtime.check().map_err(|cause| TestError::NoRuntime {
+            runtime: runtime.to_string(),
+            cause,
+        })?;
+    }
     // From here on no signal ends us between a step and its undoing.
     let _signals = Signals::block().map_err(|errno| system("take signals")(errno.into()))?;
     own_mounts().map_err(system("get mounts of its own"))?;
@@ -131,33 +173,49 @@ pub fn test(test: &Wanted) -> Result<Report, TestError> {
         .map(|(_, attempt)| attempt.name)
         .chain(honest::ALL.iter().map(|work| work.name))
         .collect();
-    let control = outside_the_sandbox(&program, test.progress, &names)
-        .map_err(system("make the attempts outside the sandbox"))?;
-    let worked: Vec<bool> = (0..names.len())
-        .map(|at| control.get(at).is_some_and(|end| end.said == "ok"))
-        .collect();
-    let tried: Vec<&str> = names
+    let runtime = test.runtime.as_ref();
+    let ground = Ground {
+        program: &program,
+        progress: test.progress,
+    };
+    let control = ground.outside(runtime, &names)?;
+    let (tried, failed): (Vec<_>, Vec<_>) = names
         .iter()
-        .zip(&worked)
-        .filter_map(|(name, worked)| worked.then_some(*name))
-        .collect();
-    let made = Made::new(&program, test.progress).map_err(system("make throwaway files"))?;
+        .enumerate()
+        .partition(|(at, _)| control.get(*at).is_some_and(|end| end.said == "ok"));
+    let name = |(_, name): (usize, &&'static str)| *name;
+    let tried: Vec<&str> = tried.into_iter().map(name).collect();
+    let failed: Vec<&str> = failed.into_iter().map(name).collect();
+    // Is it the runtime that stops them?
+    let alone = match runtime {
+        Some(_) if !failed.is_empty() => ground.outside(None, &failed)?,
+        _ => Vec::new(),
+    };
+    let alone: Vec<(&str, End)> = failed.into_iter().zip(alone).collect();
+    let made = ground.made()?;
     let ends = in_the_sandbox(test, &made, &tried)?;
-    if ends.len() < tried.len() {
-        return Err(TestError::Ended {
-            made: ends.len(),
-            of: tried.len(),
-        });
-    }
-    judge::Judge {
+    let judge = judge::Judge {
         site: &made.site,
         given: &test.policy,
         attempts: &attempts,
+        runtime,
         control: &control,
+        alone: &alone,
         tried: &tried,
         ends: &ends,
+    };
+    match runtime {
+        Some(runtime) if ends.is_empty() && !tried.is_empty() => Err(TestError::RuntimeDenied {
+            runtime: runtime.to_string(),
+            said: runtime::said(&made.site),
+            denials: judge.denials()?,
+        }),
+        _ if ends.len() < tried.len() => Err(TestError::Ended {
+            made: ends.len(),
+            of: tried.len(),
+        }),
+        _ => judge.report(),
     }
-    .report()
 }
 
 /// What attempts mount is nobody else's business, whatever comes of them.
@@ -167,9 +225,47 @@ fn own_mounts() -> io::Result<()> {
     Ok(mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)?)
 }
 
-/// Makes the attempts where nothing but the kernel's own checks is in their way.
-fn outside_the_sandbox(program: &Path, progress: bool, names: &[&str]) -> io::Result<Vec<End>> {
-    let made = Made::new(program, progress)?;
+/// What sites are made of.
+struct Ground<'a> {
+    program: &'a Path,
+    progress: bool,
+}
+
+impl Ground<'_> {
+    fn made(&self) -> Result<Made, TestError> {
+        Made::new(self.program, self.progress).map_err(system("make throwaway files"))
+    }
+
+    /// Makes the attempts where nothing but the kernel's own checks, and the runtime, is in their way.
+    fn outside(&self, runtime: Option<&Runtime>, names: &[&str]) -> Result<Vec<End>, TestError> {
+        let made = self.made()?;
+        let (status, ends) = outside_the_sandbox(&made, runtime, names)
+            .map_err(system("make the attempts outside the sandbox"))?;
+        match runtime {
+            Some(runtime) if ends.is_empty() => Err(TestError::RuntimeFailed {
+                runtime: runtime.to_string(),
+                said: runtime::said(&made.site),
+                place: made
+                    .site
+                    .root
+                    .parent()
+                    .unwrap_or(&made.site.root)
+                    .to_owned(),
+            }),
+            _ if !status.success() => {
+                let cause = io::Error::other(status.to_string());
+                Err(system("make the attempts outside the sandbox")(cause))
+            }
+            _ => Ok(ends),
+        }
+    }
+}
+
+fn outside_the_sandbox(
+    made: &Made,
+    runtime: Option<&Runtime>,
+    names: &[&str],
+) -> io::Result<(ExitStatus, Vec<End>)> {
     // What the run's record is inside, and what it has loaded there.
     std::fs::write(&made.site.record, "")?;
     let _loaded = names
@@ -182,17 +278,17 @@ fn outside_the_sandbox(program: &Path, progress: bool, names: &[&str]) -> io::Re
             })
         });
     let results = made.site.open("results");
-    let line = inside::command_line(&made.site, &made.file, &results, names);
+    let line = inside::command_line(made, runtime, &results, names)?;
     let (first, rest) = line.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let status = Command::new(first)
         .args(rest)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .status()?;
-    if !status.success() {
-        return Err(io::Error::other(status.to_string()));
+        .status();
+    if let Some(runtime) = runtime {
+        runtime.clean(&made.site);
     }
-    Ok(inside::read_results(&results))
+    Ok((status?, inside::read_results(&results)))
 }
 
 /// Makes them in a sandbox.
@@ -201,6 +297,8 @@ fn in_the_sandbox(test: &Wanted, made: &Made, names: &[&str]) -> Result<Vec<End>
     let rules = site.path("boundary.rego");
     policy::write(site, test.policy.is_empty(), &rules).map_err(system("write the policy"))?;
     let results = site.open("results");
+    let command = inside::command_line(made, test.runtime.as_ref(), &results, names)
+        .map_err(system("prepare the runtime"))?;
     let request = Request {
         policy: test.policy.iter().cloned().chain([rules]).collect(),
         mode: Mode::Enforce,
@@ -209,7 +307,7 @@ fn in_the_sandbox(test: &Wanted, made: &Made, names: &[&str]) -> Result<Vec<End>
         workspace: Some(site.path("workspace")),
         user: Some("root".to_owned()),
         record: Some(site.record.clone()),
-        command: inside::command_line(site, &made.file, &results, names),
+        command,
     };
     run_sandbox(&request, || {}, |start| Show::nothing(&start.user.home))?;
     Ok(inside::read_results(&results))

@@ -14,14 +14,15 @@ use std::{
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde::{Deserialize, Serialize};
 
+use super::namespaces::Process;
+
 /// What it keeps in memory.
 const SECRET: &str = "kept in memory";
 
 /// What it says about itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Outside {
-    /// Its id.
-    pub(super) process: i32,
+    pub(super) process: Process,
     /// The number by which it has the secret open.
     pub(super) descriptor: i32,
     /// Where it keeps a text.
@@ -92,7 +93,7 @@ pub(super) fn live(arguments: &[OsString]) -> io::Result<()> {
     let memory = SECRET.to_owned().into_boxed_str();
     let listener = UnixListener::bind(socket)?;
     let about = Outside {
-        process: i32::try_from(std::process::id()).map_err(io::Error::other)?,
+        process: Process::own(),
         descriptor: kept.as_raw_fd(),
         address: memory.as_ptr().addr(),
         socket: PathBuf::from(socket),

@@ -18,6 +18,8 @@ pub enum Outcome {
     GotThrough,
     /// It ended in another way than those that mean that it was stopped.
     Odd,
+    /// It does not work in the runtime without OpenSafe, and does without both.
+    ByRuntime(String),
     /// It does not work outside either, or nothing in the policy is about it.
     NotTried(String),
 }
@@ -26,7 +28,7 @@ impl Outcome {
     /// Whether the boundary did not hold.
     #[must_use]
     pub const fn is_failure(&self) -> bool {
-        !matches!(self, Self::Stopped | Self::NotTried(_))
+        !matches!(self, Self::Stopped | Self::ByRuntime(_) | Self::NotTried(_))
     }
 
     /// For a person.
@@ -38,6 +40,7 @@ impl Outcome {
             Self::Allowed => "allowed by the policy",
             Self::GotThrough => "GOT THROUGH",
             Self::Odd => "ended otherwise",
+            Self::ByRuntime(_) => "stopped by the runtime",
             Self::NotTried(_) => "not tried",
         }
     }
@@ -90,6 +93,7 @@ pub struct Counts {
     pub stopped: usize,
     pub recorded: usize,
     pub got_through: usize,
+    pub by_runtime: usize,
     pub not_tried: usize,
     pub work: usize,
     pub work_passed: usize,
@@ -103,6 +107,8 @@ pub struct Report {
     pub kernel: String,
     /// The policy's name and revision.
     pub policy: String,
+    /// In what the attempts were made outside and inside; nothing if by themselves.
+    pub runtime: Option<String>,
     /// The policies that were given; none if it was the built-in one.
     pub given: Vec<String>,
     /// The attempts.
@@ -129,6 +135,7 @@ impl Report {
                     Outcome::Allowed | Outcome::GotThrough | Outcome::Odd
                 )
             }),
+            by_runtime: of(&|a| matches!(a.outcome, Outcome::ByRuntime(_))),
             not_tried: of(&|a| matches!(a.outcome, Outcome::NotTried(_))),
             work: self.work.len(),
             work_passed: work(Some(true)),

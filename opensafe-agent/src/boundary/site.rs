@@ -21,7 +21,10 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::outside::{Helper, Outside};
+use super::{
+    namespaces::{Namespace, Namespaces, Process},
+    outside::{Helper, Outside},
+};
 use crate::{
     run::RunId,
     sandbox::{canary::programs_may_run_in, cgroup::Cgroup},
@@ -42,7 +45,9 @@ pub(super) struct Site {
     /// The throwaway directory.
     pub(super) root: PathBuf,
     /// `opensafe boundary` itself.
-    pub(super) supervisor: i32,
+    pub(super) supervisor: Process,
+    /// The namespaces of those outside.
+    pub(super) namespaces: Namespaces,
     /// The record of the run.
     pub(super) record: PathBuf,
     /// A process outside that holds something.
@@ -108,7 +113,13 @@ impl Site {
 
     /// From the file that [`Made`] left in the workspace.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
-        Ok(serde_json::from_slice(&fs::read(path)?)?)
+        let mut site: Self = serde_json::from_slice(&fs::read(path)?)?;
+        if !site.namespaces.has_this_process(Namespace::Processes) {
+            site.supervisor.hide();
+            let others = site.victims.iter_mut().chain([&mut site.helper]);
+            others.for_each(|other| other.process.hide());
+        }
+        Ok(site)
     }
 }
 
@@ -178,7 +189,8 @@ impl Made {
         let directory = Directory(root.clone());
         let mut site = Site {
             root,
-            supervisor: i32::try_from(std::process::id()).map_err(io::Error::other)?,
+            supervisor: Process::own(),
+            namespaces: Namespaces::own(),
             abstract_name: format!("opensafe-boundary-{id}"),
             progress,
             ..Site::default()

@@ -6,7 +6,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use jiff::{Span, SpanRelativeTo};
 
 use super::help;
-use crate::{boundary::Kind, run::Mode};
+use crate::{
+    boundary::{Kind, Runtime},
+    run::Mode,
+};
 
 /// Run AI agents in a sandbox whose policy the kernel enforces
 ///
@@ -358,6 +361,13 @@ pub struct BoundaryTestArgs {
     /// Only these kinds of attempts
     #[arg(long, value_name = "KIND", value_delimiter = ',', num_args = 1..)]
     pub only: Vec<Kind>,
+
+    /// Runtime to make the attempts in: bwrap, crun, runc, or a command line that theirs is appended to
+    ///
+    /// Outside, they are made in the runtime without OpenSafe: what fails there is stopped by the runtime. Inside,
+    /// the runtime is started in the sandbox. It has to show the temporary directory as it is.
+    #[arg(long, value_name = "NAME|COMMAND")]
+    pub runtime: Option<Runtime>,
 
     /// List the attempts, and make none
     #[arg(long)]

@@ -58,6 +58,7 @@ fn test(args: &BoundaryTestArgs) -> anyhow::Result<ExitCode> {
     let report = boundary::test(&Wanted {
         policy: args.policy.clone(),
         only: args.only.clone(),
+        runtime: args.runtime.clone(),
         progress: io::stderr().is_terminal(),
     })?;
     let mut out = output::stdout();
@@ -113,9 +114,11 @@ fn show(report: &Report, width: Option<usize>, out: &mut impl Write) -> anyhow::
 /// What is tried, in a sentence.
 fn tested(report: &Report) -> String {
     let kernel = printable(report.kernel.as_bytes());
+    let inside = report.runtime.as_ref();
+    let inside = inside.map_or_else(String::new, |runtime| format!(", inside {runtime}"));
     if report.given.is_empty() {
         return format!(
-            "tested: the built-in policy, on kernel {kernel}\n\
+            "tested: the built-in policy{inside}, on kernel {kernel}\n\
              It denies throwaway files, programs and peers, and all that is not needed to\n\
              work; your own policies are not tested, see --policy."
         );
@@ -126,7 +129,7 @@ fn tested(report: &Report) -> String {
         .map(|path| printable(path.as_bytes()).to_string())
         .collect();
     format!(
-        "tested: {}, on kernel {kernel}\n\
+        "tested: {}{inside}, on kernel {kernel}\n\
          with rules of its own for throwaway files, programs and peers; the rest is as\n\
          this policy has it.",
         given.join(" and ")
@@ -141,6 +144,10 @@ fn attempt(tried: &Tried) -> [Cell; 5] {
     let happened = printable(tried.happened.as_bytes());
     let (text, style) = match &tried.outcome {
         Outcome::Stopped | Outcome::NotRecorded => (format!("denied: {happened}"), GOOD),
+        Outcome::ByRuntime(said) => (
+            format!("stopped by the runtime: {}", printable(said.as_bytes())),
+            LEFT_OUT,
+        ),
         Outcome::NotTried(why) => (
             format!("not tried: {}", printable(why.as_bytes())),
             LEFT_OUT,
@@ -149,7 +156,7 @@ fn attempt(tried: &Tried) -> [Cell; 5] {
         outcome => (outcome.as_str().to_owned(), BAD),
     };
     let (record, record_style) = match (&tried.outcome, &tried.rule) {
-        (Outcome::NotTried(_), _) => ("-".to_owned(), Style::new()),
+        (Outcome::ByRuntime(_) | Outcome::NotTried(_), _) => ("-".to_owned(), Style::new()),
         (Outcome::Stopped, Some(rule)) => (format!("yes: {rule}"), Style::new()),
         (Outcome::NotRecorded, Some(rule)) => (format!("NO: only {rule}"), BAD),
         (_, Some(rule)) if !tried.recorded => (format!("NO: let pass by {rule}"), BAD),
@@ -185,9 +192,12 @@ fn work(worked: &Worked) -> [Cell; 3] {
 
 fn summary(report: &Report) -> String {
     let counts = report.counts();
-    let tried = counts.attempts - counts.not_tried;
+    let tried = counts.attempts - counts.by_runtime - counts.not_tried;
+    let by_runtime = report.runtime.as_ref().map_or_else(String::new, |_| {
+        format!(" · {} stopped by the runtime", counts.by_runtime)
+    });
     let mut text = format!(
-        "{tried} attempts: {} stopped, {} of them on record · {} got through · {} not tried\n\
+        "{tried} attempts: {} stopped, {} of them on record · {} got through · {} not tried{by_runtime}\n\
          {} pieces of ordinary work: {} passed · {} not tried",
         counts.stopped,
         counts.recorded,

@@ -133,9 +133,11 @@ Examples:
       sudo opensafe boundary test
   Does it hold with your own policy?
       sudo opensafe boundary test --policy coding-agent --policy ./policy
+  What does bubblewrap stop, and what only OpenSafe around it?
+      sudo opensafe boundary test --runtime bwrap
   What gets out of it, for a script:
       sudo opensafe boundary test --json | jq '.attempts[]
-          | select(.outcome != \"stopped\" and .outcome != \"not_tried\")'
+          | select(.outcome | IN(\"stopped\", \"by_runtime\", \"not_tried\") | not)'
 
 Privileges:
   Loading programs into the kernel takes root, and the attempts are made as
@@ -144,7 +146,8 @@ Privileges:
 Exit statuses:
   0  all that was tried was stopped and is on record; ordinary work passed
   1  something got through or is not on record, or ordinary work failed
-  2  it could not be tried, or the command line makes no sense";
+  2  it could not be tried, the runtime does not start, or the command line
+     makes no sense";
 
 pub(super) const BOUNDARY_AUDIT: &str = "\
 Examples:

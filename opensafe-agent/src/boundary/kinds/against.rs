@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write as _},
+    io::Write as _,
 };
 
 use nix::sys::signal::Signal;
@@ -11,7 +11,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::{
     super::attempt::{Attempt, Expects, Make},
-    processes::{attach, environment, limit, signal, signal_by_descriptor},
+    processes::{attach, environment, id, limit, signal, signal_by_descriptor},
 };
 use crate::kernel::knock;
 
@@ -20,38 +20,38 @@ pub(super) const ALL: &[Attempt] = &[
         "against-opensafe.signal",
         "a signal to opensafe",
         &["signal"],
-        |site| signal(site.supervisor, Signal::SIGCONT),
+        |site| signal(&site.supervisor, Signal::SIGCONT),
     ),
     Attempt::event(
         "against-opensafe.pidfd",
         "the same by a pidfd",
         &["signal"],
-        |site| signal_by_descriptor(site.supervisor, rustix::process::Signal::CONT),
+        |site| signal_by_descriptor(&site.supervisor, rustix::process::Signal::CONT),
     ),
     Attempt::event(
         "against-opensafe.trace",
         "tracing it",
         &["ptrace"],
-        |site| attach(site.supervisor),
+        |site| attach(&site.supervisor),
     ),
     Attempt::event(
         "against-opensafe.limits",
         "its limits",
         &["signal"],
-        |site| limit(site.supervisor),
+        |site| limit(&site.supervisor),
     ),
     Attempt::event(
         "against-opensafe.environment",
         "its environment",
         &["ptrace", "file"],
-        |site| environment(site.supervisor),
+        |site| environment(&site.supervisor),
     ),
     Attempt::event(
         "against-opensafe.memory",
         "its memory, opened for writing",
         &["ptrace", "file"],
         |site| {
-            let path = format!("/proc/{}/mem", site.supervisor);
+            let path = site.supervisor.directory.join("mem");
             OpenOptions::new().write(true).open(path).map(drop)
         },
     ),
@@ -60,9 +60,7 @@ pub(super) const ALL: &[Attempt] = &[
         "what it has open (pidfd_getfd)",
         &["ptrace", "file"],
         |site| {
-            let process = rustix::process::Pid::from_raw(site.supervisor);
-            let process = process.ok_or(io::ErrorKind::NotFound)?;
-            let there = pidfd_open(process, PidfdFlags::empty())?;
+            let there = pidfd_open(id(&site.supervisor)?, PidfdFlags::empty())?;
             Ok(pidfd_getfd(&there, 2, PidfdGetfdFlags::empty()).map(drop)?)
         },
     ),

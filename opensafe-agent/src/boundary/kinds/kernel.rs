@@ -13,7 +13,10 @@ use nix::{
     unistd::{gethostname, sethostname},
 };
 
-use super::super::attempt::{Attempt, command};
+use super::super::{
+    attempt::{Attempt, command},
+    namespaces::Namespace,
+};
 use crate::kernel::knock;
 
 pub(super) const ALL: &[Attempt] = &[
@@ -62,13 +65,15 @@ pub(super) const ALL: &[Attempt] = &[
         &["network"],
         |_| command("ip", &["link", "set", "lo", "up"]),
     )
-    .or_ends(&["status 2"]),
+    .or_ends(&["status 2"])
+    .of_others(Namespace::Network),
     Attempt::event(
         "kernel.host-name",
         "the host's name (set to what it is)",
         &["kernel"],
         |_| Ok(sethostname(gethostname()?)?),
-    ),
+    )
+    .of_others(Namespace::HostName),
     Attempt::event(
         "kernel.memory",
         "the machine's memory (/dev/mem)",

@@ -12,7 +12,10 @@ use nix::{
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::{
-    super::attempt::{Attempt, Make},
+    super::{
+        attempt::{Attempt, Make},
+        namespaces::Namespace,
+    },
     names::{read, read_all},
 };
 
@@ -21,7 +24,7 @@ const fn reads(name: &'static str, shows: &'static str, make: Make) -> Attempt {
 }
 
 const fn shared(name: &'static str, shows: &'static str, make: Make) -> Attempt {
-    Attempt::event(name, shows, &["mount"], make)
+    Attempt::event(name, shows, &["mount"], make).of_others(Namespace::Mounts)
 }
 
 pub(super) const ALL: &[Attempt] = &[

@@ -153,7 +153,8 @@ pub(super) const ALL: &[Attempt] = &[
         &["ptrace", "file"],
         |site| {
             let there = &site.helper;
-            read(format!("/proc/{}/fd/{}", there.process, there.descriptor))
+            let descriptors = there.process.directory.join("fd");
+            read(descriptors.join(there.descriptor.to_string()))
         },
     ),
     Attempt::event(
@@ -161,8 +162,8 @@ pub(super) const ALL: &[Attempt] = &[
         "by /proc/PID/root of a process outside",
         &["ptrace", "file"],
         |site| {
-            let there = site.helper.process;
-            read(format!("/proc/{there}/root{}", site.secret().display()))
+            let there = site.helper.process.directory.display();
+            read(format!("{there}/root{}", site.secret().display()))
         },
     ),
     secret("names.shell", "by cat, in a shell", |site| {

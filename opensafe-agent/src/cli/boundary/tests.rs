@@ -30,6 +30,7 @@ fn report(attempts: Vec<Tried>, work: Vec<Worked>) -> Report {
     Report {
         kernel: "6.12.0".to_owned(),
         policy: "boundary@0123456789".to_owned(),
+        runtime: None,
         given: Vec::new(),
         attempts,
         work,
@@ -90,6 +91,28 @@ fn the_policy_that_was_given_is_named() {
     assert!(
         shown(&report, None).starts_with("tested: coding-agent and ./more, on kernel 6.12.0\n")
     );
+}
+
+#[test]
+fn what_the_runtime_stops_is_told_apart_and_no_failure() {
+    let mut report = report(
+        vec![
+            tried("stopped", Outcome::Stopped),
+            Tried {
+                happened: String::new(),
+                ..tried("hidden", Outcome::ByRuntime("ESRCH".to_owned()))
+            },
+        ],
+        vec![worked("good", Some(true))],
+    );
+    report.runtime = Some("bwrap".to_owned());
+    assert!(report.holds());
+    insta::assert_snapshot!(shown(&report, Some(80)));
+    let value = json(&report).unwrap();
+    assert_eq!(value["runtime"], "bwrap");
+    assert_eq!(value["counts"]["by_runtime"], 1);
+    assert_eq!(value["attempts"][1]["outcome"], "by_runtime");
+    assert_eq!(value["attempts"][1]["why"], "ESRCH");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `opensafe boundary`, as a user runs it on a host of theirs.
 
+pub(super) mod runtimes;
+
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 

@@ -38,9 +38,10 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
     .collect()
 }
 
-/// The others: what is about processes, terminals and words.
+/// The others: what is about runtimes, processes, terminals and words.
 pub(crate) fn others() -> Vec<&'static Scenario> {
     [
+        boundary::runtimes::SCENARIOS,
         life::SCENARIOS,
         sharing::ends::SCENARIOS,
         terminal::SCENARIOS,

@@ -112,16 +112,16 @@ impl Rulings {
         let Some(policy) = self.policy(decision.generation) else {
             return (place.path.clone(), unexplained(decision));
         };
-        let mut candidates = names(&policy.view, place);
+        // What the kernel found no name for may have the number of a device that had one.
+        let mut candidates = match decision.nameless {
+            true => Vec::new(),
+            false => names(&policy.view, place),
+        };
         if candidates.is_empty() && !decision.nameless {
             candidates.extend(name_of_own_tmpfs(place));
         }
-        if decision.nameless || candidates.is_empty() {
-            let path = candidates
-                .into_iter()
-                .next()
-                .unwrap_or_else(|| label(&policy.view, place));
-            return (path, nameless(decision));
+        if candidates.is_empty() {
+            return (label(&policy.view, place), nameless(decision));
         }
         for name in &candidates {
             let decided = policy.rules.decide_path(name, access);

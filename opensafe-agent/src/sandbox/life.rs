@@ -5,6 +5,7 @@ use std::{
     path::Path,
     process::Child,
     sync::Arc,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -30,7 +31,7 @@ use crate::{
     rules::RuleSet,
     run::{Cleanup, Ending, RunEnd, Status, Trouble},
     sink::{Sinks, screen::StandardError},
-    tables::{self, Limits},
+    tables::{self, Limits, TableError, Tables},
     view::Mount,
 };
 
@@ -39,12 +40,21 @@ pub(super) struct Life {
     enforce: bool,
     rules: Arc<RuleSet>,
     sight: Sight,
+    /// What was seen since, and whose tables are being compiled.
+    next: Option<Next>,
     events: Events,
     kernel: Kernel,
     enricher: Enricher,
     sinks: Sinks<File, StandardError>,
     ready: Vec<Enriched>,
     asked_to_end: bool,
+}
+
+/// What was seen, and its tables in the making: on a thread of their own, as they take seconds where a policy is long, and events
+/// and signals do not wait.
+struct Next {
+    seen: Sight,
+    tables: JoinHandle<Result<Tables, TableError>>,
 }
 
 /// Mounts in namespaces of the sandbox's own that are given a name at most.
@@ -66,6 +76,7 @@ impl Life {
             enforce,
             rules,
             sight,
+            next: None,
             events,
             kernel,
             enricher,
@@ -133,7 +144,8 @@ impl Life {
             self.sinks.notice(&message);
         }
         self.sinks.tick();
-        if self.sight.has_changed() {
+        self.use_what_is_compiled();
+        if self.next.is_none() && self.sight.has_changed() {
             self.look_again(Vec::new);
         }
     }
@@ -166,6 +178,9 @@ impl Life {
     /// what shows other files (an overlay, a disk) stays nameless, or rules could be walked around by
     /// mounting.
     fn meet(&mut self, pid: Pid, place: &Place) {
+        if self.next.is_some() {
+            return; // it is met again
+        }
         let has_it = |mount: &Mount| mount.dev == place.dev;
         let view = &self.sight.view;
         let named = view.mounts.iter().chain(&view.elsewhere).any(has_it);
@@ -194,17 +209,35 @@ impl Life {
         }
     }
 
-    /// Compiles the rules for what is seen now and switches to it. If that fails what there was stays: what is new has no name
-    /// then, and the verdict for the nameless.
+    /// Has the rules compiled for what is seen now.
     fn look_again(&mut self, met: impl FnOnce() -> Vec<Mount>) {
         let seen = match self.sight.again(&mut self.kernel, met) {
             Ok(Some(seen)) => seen,
             Ok(None) => return,
             Err(error) => return self.sinks.notice(&keeps(&error)),
         };
-        let tables = match tables::compile(&self.rules, &seen.view, Limits::default()) {
-            Ok(tables) => tables,
-            Err(error) => return self.sinks.notice(&keeps(&error)),
+        let (rules, view) = (Arc::clone(&self.rules), seen.view.clone());
+        let tables = move || tables::compile(&rules, &view, Limits::default());
+        match thread::Builder::new()
+            .name("tables".to_owned())
+            .spawn(tables)
+        {
+            Ok(tables) => self.next = Some(Next { seen, tables }),
+            Err(error) => self.sinks.notice(&keeps(&error)),
+        }
+    }
+
+    /// Switches to the tables for what was seen, once they are there. If that fails what there was stays: what is new has no
+    /// name then, and the verdict for the nameless.
+    fn use_what_is_compiled(&mut self) {
+        let is_ready = |next: &mut Next| next.tables.is_finished();
+        let Some(Next { seen, tables }) = self.next.take_if(is_ready) else {
+            return;
+        };
+        let tables = match tables.join() {
+            Ok(Ok(tables)) => tables,
+            Ok(Err(error)) => return self.sinks.notice(&keeps(&error)),
+            Err(_) => return self.sinks.notice(&keeps(&"the compiler panicked")),
         };
         let generation = match self.kernel.install(&tables, seen.look, self.enforce) {
             Ok(generation) => generation,
@@ -282,7 +315,7 @@ impl Life {
                     let _ = nix::sys::signal::kill(NixPid::from_raw(pid), Signal::SIGKILL);
                 }
             }
-            std::thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         }
     }
 

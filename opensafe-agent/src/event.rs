@@ -245,6 +245,8 @@ pub enum Because {
     Below,
     /// It was open already, and came with a message or from another process.
     Received,
+    /// It is the record of a run.
+    Record,
 }
 
 /// Who was contacted.

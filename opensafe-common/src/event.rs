@@ -86,9 +86,7 @@ pub struct Header {
     /// [`crate::verdict::Verdict`].
     pub verdict: u8,
     /// [`flag`] bits.
-    pub flags: u8,
-    /// Always 0.
-    pub reserved: u8,
+    pub flags: u16,
     /// Bytes of path after the body.
     pub path_len: u16,
     /// Bytes of the name as asked, after the path.
@@ -104,21 +102,23 @@ pub struct Header {
 /// Bits of [`Header::flags`].
 pub mod flag {
     /// The operation was refused by us (in observe mode a denial lacks it).
-    pub const ENFORCED: u8 = 1;
+    pub const ENFORCED: u16 = 1;
     /// The verdict is the one for objects without a name.
-    pub const NAMELESS: u8 = 1 << 1;
+    pub const NAMELESS: u16 = 1 << 1;
     /// A denial of creation that is void if a [`super::Kind::NotCreated`] of the same thread follows.
-    pub const TENTATIVE: u8 = 1 << 2;
+    pub const TENTATIVE: u16 = 1 << 2;
     /// Arguments go on beyond what is here.
-    pub const ARGS_TRUNCATED: u8 = 1 << 3;
+    pub const ARGS_TRUNCATED: u16 = 1 << 3;
     /// The path is not whole: its end is here, its beginning could not be walked.
-    pub const PATH_PARTIAL: u8 = 1 << 4;
+    pub const PATH_PARTIAL: u16 = 1 << 4;
     /// A denial fails with `EPERM`, not `EACCES`.
-    pub const EPERM: u8 = 1 << 5;
+    pub const EPERM: u16 = 1 << 5;
     /// Denied for what lies below: rules that speak there would not hold under the other name.
-    pub const BELOW: u8 = 1 << 6;
+    pub const BELOW: u16 = 1 << 6;
     /// The file was open already and came with a message or from another process.
-    pub const RECEIVED: u8 = 1 << 7;
+    pub const RECEIVED: u16 = 1 << 7;
+    /// Denied because it is the record of a run.
+    pub const RECORD: u16 = 1 << 8;
 }
 
 /// Body of [`Kind::File`], [`Kind::ExecGate`], [`Kind::NotCreated`], [`Kind::UnknownSuperblock`].

@@ -138,6 +138,16 @@ pub const fn socket_class(socket_type: u32) -> u32 {
     }
 }
 
+/// A run's record, which no sandbox changes: where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RecordKey {
+    /// Its inode's number.
+    pub inode: u64,
+    /// Its superblock's `s_dev`.
+    pub device: u64,
+}
+
 /// A pair of states, one in each automaton.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,

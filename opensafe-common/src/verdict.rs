@@ -65,6 +65,13 @@ impl Access {
     /// What `write` in a policy stands for: every change to what exists.
     pub const CHANGING: Self =
         Self(Self::WRITE.0 | Self::DELETE.0 | Self::RENAME.0 | Self::LINK.0 | Self::ATTRIBUTES.0);
+    /// Whether any of it changes something.
+    #[inline(always)]
+    #[must_use]
+    pub const fn changes(self) -> bool {
+        self.0 & (Self::CHANGING.0 | Self::CREATE.0) != 0
+    }
+
     /// Every kind that a `file` rule without `access` is about.
     pub const FILE: Self = Self(Self::READING.0 | Self::CHANGING.0 | Self::CREATE.0);
     /// Those about which the default for files speaks: code is mapped, and devices are asked, by who was let

@@ -6,15 +6,15 @@
 use aya_ebpf::maps::lpm_trie::Key;
 use opensafe_common::{
     socket::SOCK_RAW,
-    tables::{FAMILIES, NetKey, Policy, PortKey, socket_class, transport},
+    tables::{FAMILIES, NetKey, Policy, PortKey, RecordKey, socket_class, transport},
     verdict::{Access, Verdict, Word},
 };
 
 use crate::{
     actor::Actor,
     bound::masked,
-    kernel::Dentry,
-    maps::{NETS, POLICIES, PORTS, SANDBOXES},
+    kernel::{Dentry, Inode, Superblock},
+    maps::{NETS, POLICIES, PORTS, RECORDS, SANDBOXES},
     path,
 };
 
@@ -57,6 +57,31 @@ impl Decision {
     pub fn refuses(self, actor: &Actor) -> bool {
         self.verdict as u8 == Verdict::Deny as u8 && actor.enforce
     }
+}
+
+impl Decision {
+    /// What a run's record is asked about: whatever the policy says, no sandbox changes one, be it its own or another's.
+    #[inline(always)]
+    pub const fn of_record() -> Self {
+        Self {
+            verdict: Verdict::Deny,
+            nameless: false,
+        }
+    }
+}
+
+/// Whether a file is the record of a run that goes on.
+#[inline(always)]
+pub fn is_record(inode: Option<Inode>) -> bool {
+    let Some(inode) = inode.filter(|inode| inode.0 != 0) else {
+        return false; // it does not exist yet
+    };
+    let key = RecordKey {
+        inode: inode.number().unwrap_or(0),
+        device: u64::from(inode.superblock().and_then(Superblock::dev).unwrap_or(0)),
+    };
+    // SAFETY: only whether it is there matters.
+    unsafe { RECORDS.get(&key) }.is_some()
 }
 
 /// May the actor do `access` to the object at `dentry`?

@@ -35,7 +35,7 @@ pub struct Report {
     /// The verdict.
     pub verdict: Verdict,
     /// [`flag`] bits.
-    pub flags: u8,
+    pub flags: u16,
     /// What was asked for.
     pub access: Access,
     /// Where the object is; 0 if it has no path.
@@ -109,7 +109,6 @@ fn build_and_send<B: Body>(claim: Claim, report: &Report, body: &B, args: (u64, 
         (*header).kind = report.kind as u8;
         (*header).verdict = report.verdict as u8;
         (*header).flags = report.flags;
-        (*header).reserved = 0;
         (*header).access = report.access;
         record
             .add(size_of::<Header>())

@@ -10,7 +10,7 @@ use crate::{
     actor::Actor,
     decide::{self, Decision},
     emit::{Report, Requested, emit, file_body},
-    kernel::{Dentry, S_IFMT, S_IFREG, current_memory},
+    kernel::{Dentry, Inode, S_IFMT, S_IFREG, current_memory},
     known::{Known, KnownTask, process},
     maps::{REPORTED, ReportKey, ReportedFile, constant},
     path,
@@ -28,7 +28,7 @@ pub struct PathRequest {
     /// What a record about it is.
     pub kind: Kind,
     /// More [`flag`]s for the record.
-    pub flags: u8,
+    pub flags: u16,
     /// Which part of the policy answers.
     pub by: By,
 }
@@ -99,6 +99,12 @@ extern "C" fn passes(known: Known, request: u64, actor: u64) -> u64 {
     let decision = decide::by_word(&actor, Some(word), request.access, request.by);
     if decision.verdict as u8 != Verdict::Allow as u8 {
         return 0;
+    }
+    if request.access.changes() {
+        let inode = Inode(task.number_of(known.follow(constant!(OFFSETS.dentry_inode))));
+        if decide::is_record(Some(inode)) {
+            return 0;
+        }
     }
     let news = request.kind as u8 == Kind::File as u8
         && is_known_news(&actor, &task, known, request.access);
@@ -172,8 +178,16 @@ pub extern "C" fn path_gate(dentry: u64, request: u64, actor: u64, cgroup: u64) 
         return 0;
     };
     let actor = &actor;
-    let request = &PathRequest::unpack(Dentry(dentry), request);
-    let decision = decide::at_path(actor, request.dentry, request.access, request.by);
+    let mut request = PathRequest::unpack(Dentry(dentry), request);
+    let mut decision = decide::at_path(actor, request.dentry, request.access, request.by);
+    if decision.verdict as u8 != Verdict::Deny as u8
+        && request.access.changes()
+        && decide::is_record(request.dentry.inode())
+    {
+        decision = Decision::of_record();
+        request.flags |= flag::RECORD;
+    }
+    let request = &request;
     if decision.verdict as u8 != Verdict::Allow as u8 || is_news(actor, request) {
         path_report(
             dentry,
@@ -216,7 +230,7 @@ pub fn change(actor: &Actor, dentry: Dentry, access: Access) -> i32 {
 
 /// Refuses what rules on other paths than `dentry` forbid, and puts it on record there.
 #[inline(always)]
-pub fn refuse(actor: &Actor, dentry: Dentry, access: Access, flags: u8) -> i32 {
+pub fn refuse(actor: &Actor, dentry: Dentry, access: Access, flags: u16) -> i32 {
     let request = PathRequest {
         flags,
         ..PathRequest::change(dentry, access)
@@ -281,7 +295,7 @@ impl PathRequest {
         u64::from(self.access.0)
             | (self.kind as u64) << 16
             | u64::from(self.flags) << 24
-            | (self.by as u64) << 32
+            | (self.by as u64) << 40
     }
 
     #[inline(always)]
@@ -290,8 +304,8 @@ impl PathRequest {
             dentry,
             access: Access(packed as u16),
             kind: Kind::from_u8((packed >> 16) as u8).unwrap_or(Kind::File),
-            flags: (packed >> 24) as u8,
-            by: match packed >> 32 & 0xff {
+            flags: (packed >> 24) as u16,
+            by: match packed >> 40 {
                 0 => By::Policy,
                 _ => By::Rules,
             },

@@ -11,7 +11,8 @@ use opensafe_common::{
     places::Places,
     tables::{
         CGROUP_SLOTS, CHUNK_CELLS, FIRST_CGROUPS, FirstCgroup, MAX_CGROUPS, MAX_POLICIES,
-        MAX_SANDBOXES, MAX_TASKS, NetKey, Policy, PortKey, Sandbox, Start, SuperblockKey,
+        MAX_SANDBOXES, MAX_TASKS, NetKey, Policy, PortKey, RecordKey, Sandbox, Start,
+        SuperblockKey,
     },
     verdict::Access,
 };
@@ -163,6 +164,10 @@ impl DirectoryState {
 /// What the automata say about names, for each CPU.
 #[map]
 pub static NAMES: PerCpuArray<memo::Entry> = PerCpuArray::with_max_entries(memo::ENTRIES, 0);
+
+/// Records of runs → the sandbox that each is about.
+#[map]
+pub static RECORDS: HashMap<RecordKey, u32> = HashMap::with_max_entries(MAX_SANDBOXES, 0);
 
 /// What was already reported and may be passed over: allowed accesses, by process image and object.
 #[map]

@@ -10,7 +10,7 @@ use opensafe_common::{tables::transport, verdict::Access};
 use super::{
     Action, Enriched, Peer, Process, Target,
     processes::Processes,
-    rulings::{InForce, Rulings},
+    rulings::{InForce, Rulings, explain_record},
 };
 use crate::{
     event::{Because, Event, Generation, Pid, Task, What},
@@ -181,8 +181,10 @@ impl Enricher {
                 ..
             } => {
                 let (path, mut ruling) = self.rulings.on_place(decision, place, access);
-                if because == Because::Below {
-                    self.rulings.explain_below(decision, &path, &mut ruling);
+                match because {
+                    Because::Below => self.rulings.explain_below(decision, &path, &mut ruling),
+                    Because::Record => explain_record(&mut ruling),
+                    Because::Itself | Because::Received => {}
                 }
                 Action::File {
                     ruling,

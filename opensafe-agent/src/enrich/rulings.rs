@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     event::{Decision, Generation, PeerAddress, Place},
-    rules::{Rule, RuleSet, Severity, socket::family_name},
+    rules::{RECORDS, RECORDS_REASON, Rule, RuleId, RuleSet, Severity, socket::family_name},
     view::{Dev, View},
 };
 
@@ -306,6 +306,13 @@ fn default_reason(verdict: Verdict, policy: &InForce, operation: &str) -> String
         );
     }
     format!("no rule of {revision} {says} it, and the default for {operation} is {default}")
+}
+
+/// No rule of a policy's keeps sandboxes from each other's records.
+pub(super) fn explain_record(ruling: &mut Ruling) {
+    ruling.rule = Some(RuleId(RECORDS.to_owned()));
+    ruling.severity = Severity::High;
+    ruling.reason = RECORDS_REASON.to_owned();
 }
 
 fn nameless(decision: Decision) -> Ruling {

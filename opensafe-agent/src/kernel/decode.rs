@@ -157,6 +157,8 @@ fn file(
             tentative: header.flags & flag::TENTATIVE != 0,
             because: if header.flags & flag::BELOW != 0 {
                 Because::Below
+            } else if header.flags & flag::RECORD != 0 {
+                Because::Record
             } else if header.flags & flag::RECEIVED != 0 {
                 Because::Received
             } else {

@@ -20,7 +20,7 @@ pub(super) struct Maps {
 }
 
 /// Their names in the object.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "EVENTS",
     "COUNTERS",
     "CGROUPS",
@@ -36,6 +36,7 @@ const NAMES: [&str; 17] = [
     "PORTS",
     "OWN_TERMINALS",
     "OWN_TMPFS",
+    "RECORDS",
     "LOOKS",
     "MADE",
 ];

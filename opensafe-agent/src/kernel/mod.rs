@@ -29,7 +29,11 @@ use std::{
 };
 
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, maps::MapError};
-use opensafe_common::{counter::Counter, layout::Host, tables::Sandbox};
+use opensafe_common::{
+    counter::Counter,
+    layout::Host,
+    tables::{RecordKey, Sandbox},
+};
 use zerocopy::IntoBytes;
 
 pub use abilities::{LSM_LIST, listed};
@@ -261,6 +265,13 @@ impl Kernel {
     /// Arms a cgroup by its id (its directory's inode number). Nobody may be in it yet.
     pub fn arm(&mut self, cgroup: u64) -> Result<(), KernelError> {
         self.seat.arm(&mut self.maps, cgroup)
+    }
+
+    /// Keeps every sandbox from changing a file: the record of this one. As long as this value is there, the file has to be
+    /// open, so that its inode's number is no other's.
+    pub fn keep_record(&mut self, device: Dev, inode: u64) -> Result<(), KernelError> {
+        let device = u64::from(device.0);
+        self.seat.keep(&mut self.maps, RecordKey { inode, device })
     }
 
     /// Attaches what was loaded; what is shared is attached already. Where the LSM's hooks are there, the cgroup's are not

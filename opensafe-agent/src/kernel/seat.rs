@@ -6,7 +6,7 @@ use opensafe_common::{
     counter::Counter,
     guarded::sandbox_of_note,
     places::Places,
-    tables::{FIRST_CGROUPS, FirstCgroup, POLICIES_A_SANDBOX},
+    tables::{FIRST_CGROUPS, FirstCgroup, POLICIES_A_SANDBOX, RecordKey},
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -66,6 +66,14 @@ impl Seat {
         Ok(())
     }
 
+    /// Notes where the sandbox's record is.
+    pub(super) fn keep(self, maps: &mut Maps, record: RecordKey) -> Result<(), KernelError> {
+        let key: RecordBytes = zerocopy::transmute!(record);
+        maps.hash::<RecordBytes, u32>("RECORDS")?
+            .insert(key, self.sandbox, 0)
+            .map_err(map_error("RECORDS"))
+    }
+
     /// Takes back what names this sandbox. Nobody may be in it any more.
     pub(super) fn disarm(self, maps: &mut Maps) {
         // What cannot be found or removed now goes with the maps.
@@ -94,10 +102,11 @@ impl Seat {
                 let _ = cgroups.remove(cgroup);
             }
         }
-        forget(maps, "OWN_TMPFS", |sandbox: &u32| *sandbox == self.sandbox);
-        forget(maps, "OWN_TERMINALS", |note: &u64| {
+        forget::<u64, _>(maps, "OWN_TMPFS", |sandbox: &u32| *sandbox == self.sandbox);
+        forget::<u64, _>(maps, "OWN_TERMINALS", |note: &u64| {
             sandbox_of_note(*note) == self.sandbox
         });
+        forget::<RecordBytes, _>(maps, "RECORDS", |sandbox: &u32| *sandbox == self.sandbox);
         if let Ok(mut events) = maps.events() {
             let _ = events.remove(&self.sandbox);
         }
@@ -151,17 +160,22 @@ const LATEST_LOOK: u32 = 0;
 
 type PlacesBytes = [u8; size_of::<Places>()];
 type FirstBytes = [u8; size_of::<FirstCgroup>()];
+type RecordBytes = [u8; size_of::<RecordKey>()];
 
 fn place_of(cgroup: u64) -> u32 {
     u32::try_from(cgroup % u64::from(FIRST_CGROUPS)).unwrap_or(0)
 }
 
 /// Removes the entries of a map whose value is `ours`.
-fn forget<V: aya::Pod>(maps: &mut Maps, name: &'static str, ours: impl Fn(&V) -> bool) {
-    let Ok(mut map) = maps.hash::<u64, V>(name) else {
+fn forget<K: aya::Pod, V: aya::Pod>(
+    maps: &mut Maps,
+    name: &'static str,
+    ours: impl Fn(&V) -> bool,
+) {
+    let Ok(mut map) = maps.hash::<K, V>(name) else {
         return;
     };
-    let keys: Vec<u64> = map
+    let keys: Vec<K> = map
         .iter()
         .flatten()
         .filter(|(_, value)| ours(value))

@@ -87,6 +87,11 @@ impl std::fmt::Display for Origin {
     }
 }
 
+/// The rule by which no run changes what is on record; it holds whatever a policy says.
+pub const RECORDS: &str = "opensafe.records";
+/// Its reason.
+pub const RECORDS_REASON: &str = "a run cannot change what is on record";
+
 /// One rule.
 #[derive(Clone, Debug)]
 pub struct Rule {

@@ -1,7 +1,12 @@
 //! Where a run's record goes, and the rule that keeps the run's hands off it.
 
 use std::{
-    os::unix::ffi::OsStrExt,
+    fs::{self, File},
+    io,
+    os::{
+        fd::AsRawFd as _,
+        unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    },
     path::{Path, PathBuf},
 };
 
@@ -9,7 +14,7 @@ use opensafe_common::verdict::{Access, Verdict};
 
 use crate::{
     rules::{
-        Rule, RuleId, Severity, Subject,
+        RECORDS, RECORDS_REASON, Rule, RuleId, Severity, Subject,
         glob::{PathGlob, escape},
     },
     run::RunId,
@@ -18,11 +23,14 @@ use crate::{
         file::{CreateError, Existing, Owner},
         place::Invoker,
     },
+    view::Dev,
 };
 
 /// Where a run's record is.
 pub(super) struct RecordPlace {
     path: PathBuf,
+    /// Where records are that nobody has named.
+    runs: PathBuf,
     existing: Existing,
     owner: Option<Owner>,
 }
@@ -37,6 +45,7 @@ impl RecordPlace {
         };
         Self {
             path,
+            runs: directory.join(invoker.runs()),
             existing,
             owner: invoker.owner,
         }
@@ -47,23 +56,23 @@ impl RecordPlace {
         Record::create(id.clone(), &self.path, self.existing, self.owner)
     }
 
-    /// Whatever the policy says, a run cannot change what is on record about it or others.
+    /// Whatever the policy says, a run cannot change what is on record about it or others. Records of runs that go on and lie
+    /// elsewhere are the kernel's to know ([`crate::kernel::Kernel::keep_record`]).
     pub(super) fn rule(&self) -> Option<Rule> {
-        let mut places = vec![escape(self.path.as_os_str().as_bytes())];
-        if self.existing == Existing::Refuse {
-            // The directory of all records.
-            let runs = self.path.parent()?;
-            places = vec![format!("{}/**", escape(runs.as_os_str().as_bytes()))];
-        }
+        let runs = escape(self.runs.as_os_str().as_bytes());
+        let places = [
+            escape(self.path.as_os_str().as_bytes()),
+            format!("{runs}/**"),
+        ];
         let globs: Vec<PathGlob> = places
             .iter()
             .filter_map(|glob| PathGlob::parse(glob).ok())
             .collect();
         (!globs.is_empty()).then(|| Rule {
-            id: RuleId("opensafe.records".to_owned()),
+            id: RuleId(RECORDS.to_owned()),
             verdict: Verdict::Deny,
             severity: Severity::High,
-            reason: "a run cannot change what is on record".to_owned(),
+            reason: RECORDS_REASON.to_owned(),
             origin: None,
             subject: Subject::File {
                 globs,
@@ -71,4 +80,26 @@ impl RecordPlace {
             },
         })
     }
+}
+
+/// An open file's device, as the kernel keeps it, and its inode's number. The device is its mount's: stat(2) tells
+/// another one for a subvolume of btrfs.
+pub(super) fn where_it_is(file: &File) -> io::Result<(Dev, u64)> {
+    let inode = file.metadata()?.ino();
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    let mount = mount.and_then(|id| id.trim().parse().ok());
+    let device = mount.and_then(|id| device_of_mount(id).ok()?);
+    device
+        .map(|device| (device, inode))
+        .ok_or_else(|| io::Error::other("its mount is not in /proc/self/mountinfo"))
+}
+
+fn device_of_mount(id: i32) -> procfs::ProcResult<Option<Dev>> {
+    let mounts = procfs::process::Process::myself()?.mountinfo()?;
+    let mount = mounts.into_iter().find(|mount| mount.mnt_id == id);
+    Ok(mount.and_then(|mount| {
+        let (major, minor) = mount.majmin.split_once(':')?;
+        Some(Dev::new(major.parse().ok()?, minor.parse().ok()?))
+    }))
 }

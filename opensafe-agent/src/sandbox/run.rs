@@ -24,7 +24,7 @@ use super::{
     inherited,
     life::Life,
     needs::{Need, check, needs},
-    record_place::RecordPlace,
+    record_place::{RecordPlace, where_it_is},
     sight::Sight,
     signals::Signals,
     stage::{Identity, Plan, Waiting},
@@ -235,6 +235,9 @@ impl Armed {
             sight = seen;
         }
         let record = prepared.record.create(&prepared.id)?;
+        let (device, inode) = where_it_is(record.file())
+            .map_err(|source| system("find the record's device", source))?;
+        kernel.keep_record(device, inode)?;
         let policy = InForce {
             rules: Arc::clone(&prepared.rules),
             view: Arc::new(sight.view.clone()),

@@ -91,6 +91,12 @@ impl Record {
         let store = file::create(path, existing, owner)?;
         Ok(Self::to_store(run, path, store))
     }
+
+    /// The open file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.store
+    }
 }
 
 impl<S: Store> Record<S> {

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::Write as _,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -10,7 +11,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{
     harness::{
-        Batch, Outcome, Policy, Problems, attempt, deny, directory, file, held, this_program,
+        Batch, Outcome, Policy, Problems, Run, attempt, deny, directory, file, held, this_program,
         wait_for, write,
     },
     scenarios,
@@ -18,6 +19,7 @@ use crate::{
 
 scenarios![
     a_run_cannot_change_its_own_record,
+    a_run_cannot_change_the_record_of_another_wherever_it_lies,
     descendants_threads_daemons_and_own_cgroups_are_treated_the_same,
     leaving_the_cgroup_is_no_way_out_and_entering_it_is_a_way_in,
     three_runs_at_once_do_not_mix,
@@ -66,6 +68,39 @@ fn a_run_cannot_change_its_own_record() -> Result<Outcome> {
     batch.works(attempt("create", &[&beside]));
     batch.fails(attempt("rename", &[&beside, &record]), "EACCES");
     batch.works(attempt("read", &[&record]));
+    batch.check()?;
+    held()
+}
+
+fn a_run_cannot_change_the_record_of_another_wherever_it_lies() -> Result<Outcome> {
+    let folder = directory()?;
+    let record = folder.path().join("other.jsonl");
+    let mut other = Run::new(&Policy::open())?
+        .record(&record)
+        .stdin(Stdio::piped())
+        .start(&["sh", "-c", "echo ready; read -r _"])?;
+    other.wait_for_output("ready")?;
+    let alias = record.with_extension("alias");
+    fs::hard_link(&record, &alias)?;
+    let mut batch = Batch::new(&Policy::open())?;
+    let is_kept = |path: &Path, access| file("opensafe.records", path, access);
+    for verb in ["write", "append", "open-and-empty", "truncate"] {
+        batch.denied(attempt(verb, &[&record]), is_kept(&record, "write"));
+    }
+    // By another name, too.
+    batch.denied(attempt("append", &[&alias]), is_kept(&alias, "write"));
+    batch.denied(attempt("unlink", &[&record]), is_kept(&record, "delete"));
+    let beside = record.with_extension("beside");
+    batch.fails(attempt("rename", &[&record, &beside]), "EACCES");
+    batch.works(attempt("create", &[&beside]));
+    batch.fails(attempt("rename", &[&beside, &record]), "EACCES");
+    batch.works(attempt("read", &[&record]));
+    batch.check()?;
+    drop(other.child.stdin.take());
+    other.finish()?.sound()?;
+    // It is nobody's record any more.
+    let mut batch = Batch::new(&Policy::open())?;
+    batch.works(attempt("append", &[&record]));
     batch.check()?;
     held()
 }

@@ -93,6 +93,8 @@ pub struct Sandbox {
     pub terminal_device: u32,
     /// Its inode's number there.
     pub terminal_inode: u32,
+    /// The agent's process id (the kernel's tgid), which is in no sandbox, whoever moved it into the cgroup.
+    pub agent: u32,
 }
 
 /// One compiled policy. Written before any [`Sandbox`] names it, and never changed while one does.

@@ -12,7 +12,7 @@ use opensafe_common::{
 use crate::{
     atomic::Cell,
     kernel::{Task, current_task_and_cgroup},
-    known,
+    known::{self, process},
     maps::{
         CGROUP_FILTER, CGROUPS, FIRST, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS, TASKS, count,
     },
@@ -108,19 +108,26 @@ fn sandbox_of(
     let by_cgroup = armed(cgroup);
     match by_cgroup {
         Some(sandbox) if marks == one_mark(sandbox) => return by_cgroup,
-        Some(sandbox) if marks == 0 => {
-            // Moved or cloned in: from now on it stays there, wherever it is moved.
-            let _ = mark(Task(task), sandbox);
-            return by_cgroup;
-        }
         None if marks == 0 => return None,
         _ => {}
     }
     // SAFETY: the value, one aligned u32, is copied out.
-    match unsafe { TASKS.get(&task) } {
-        Some(&sandbox) => Some(SandboxId(sandbox)),
-        None => by_cgroup,
+    if let Some(&sandbox) = unsafe { TASKS.get(&task) } {
+        return Some(SandboxId(sandbox));
     }
+    let sandbox = by_cgroup.filter(|sandbox| !is_agent(*sandbox, process()))?;
+    // Moved or cloned in: from now on it stays there, wherever it is moved.
+    let _ = mark(Task(task), sandbox);
+    by_cgroup
+}
+
+/// Whether a process is the agent of a sandbox. Root inside may have moved it into the cgroup; it is not to be confined there
+/// like those that it watches.
+#[inline(always)]
+fn is_agent(sandbox: SandboxId, process: u32) -> bool {
+    SANDBOXES
+        .get(sandbox.0)
+        .is_some_and(|sandbox| sandbox.agent == process)
 }
 
 /// The sandbox that armed a cgroup.
@@ -173,6 +180,7 @@ pub fn is_in(task: Task, sandbox: u32) -> bool {
         .and_then(|set| set.default_cgroup())
         .and_then(|cgroup| cgroup.id());
     matches!(cgroup.and_then(armed), Some(found) if found.0 == sandbox)
+        && !is_agent(SandboxId(sandbox), task.process().unwrap_or(0))
 }
 
 /// Marks a task.

@@ -252,6 +252,7 @@ impl Kernel {
             uts_namespace: namespace("uts"),
             terminal_device: terminal.map_or(0, |terminal| terminal.device.0),
             terminal_inode: terminal.map_or(0, |terminal| terminal.inode),
+            agent: std::process::id(),
         };
         let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
         let mut sandboxes = self.maps.array::<[u8; size_of::<Sandbox>()]>("SANDBOXES")?;

@@ -55,6 +55,8 @@ pub struct Cgroup {
     directory: File,
     /// Its `cgroup.kill`. As long as it is open for writing, nobody can make the file system read-only.
     kill: File,
+    /// The `cgroup.procs` of the cgroup in which we are.
+    home: Option<File>,
     id: u64,
     gone: bool,
 }
@@ -95,14 +97,15 @@ impl Cgroup {
         let root =
             open(&mount_point, DIRECTORY, Mode::empty()).map_err(io("open", &mount_point))?;
         let parent = make_within(&root, name).map_err(io("create", &path))?;
-        Self::made(path.clone(), name, parent).map_err(|source| CgroupError::Io {
+        let home = home(&mount_point).ok();
+        Self::made(path.clone(), name, parent, home).map_err(|source| CgroupError::Io {
             what: "open",
             path,
             source,
         })
     }
 
-    fn made(path: PathBuf, name: &str, parent: OwnedFd) -> io::Result<Self> {
+    fn made(path: PathBuf, name: &str, parent: OwnedFd, home: Option<File>) -> io::Result<Self> {
         let opened = || {
             let directory = File::from(directory_at(&parent, name)?);
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -117,6 +120,7 @@ impl Cgroup {
                 parent,
                 directory,
                 kill,
+                home,
                 id,
                 gone: false,
             }),
@@ -185,9 +189,23 @@ impl Cgroup {
 
     /// Kills all that is in it, without waiting.
     pub fn kill(&self) -> Result<(), CgroupError> {
+        self.leave();
         self.kill
             .write_all_at(b"1", 0)
             .map_err(|source| self.error("kill all in", source))
+    }
+
+    /// Goes back to where we were if somebody has moved us into it, as root inside can; whether they have.
+    pub fn leave(&self) -> bool {
+        let below = format!("/{CGROUP_PARENT}/{}", self.name);
+        let now = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let mut paths = now.lines().filter_map(|line| line.strip_prefix("0::"));
+        let is_inside = paths.any(|path| is_within(path, &below));
+        if is_inside && let Some(mut home) = self.home.as_ref() {
+            // Where that fails, we are ended with the others.
+            let _ = home.write_all(b"0");
+        }
+        is_inside
     }
 
     /// Processes in it and below, zombies left out.
@@ -318,6 +336,23 @@ fn children(directory: &OwnedFd) -> io::Result<Vec<CString>> {
         }
     }
     Ok(names)
+}
+
+/// Opens the `cgroup.procs` of our own cgroup.
+fn home(mount_point: &Path) -> io::Result<File> {
+    let cgroups = std::fs::read_to_string("/proc/self/cgroup")?;
+    let own = cgroups.lines().find_map(|line| line.strip_prefix("0::/"));
+    let own = own.ok_or(io::ErrorKind::NotFound)?;
+    File::options()
+        .write(true)
+        .open(mount_point.join(own).join(PROCESSES))
+}
+
+/// Whether a path in `/proc/PID/cgroup` leads to a cgroup with that path or below it. The hierarchy may begin above what is
+/// mounted.
+fn is_within(path: &str, cgroup: &str) -> bool {
+    path.match_indices(cgroup)
+        .any(|(at, _)| matches!(path.as_bytes().get(at + cgroup.len()), None | Some(b'/')))
 }
 
 #[cfg(test)]

@@ -57,6 +57,9 @@ struct Next {
     tables: JoinHandle<Result<Tables, TableError>>,
 }
 
+/// Said when root inside has moved us.
+const MOVED: &str = "was moved into the sandbox's cgroup, and has left it";
+
 /// Mounts in namespaces of the sandbox's own that are given a name at most.
 const MAX_MET: usize = 64;
 /// How long who is marked, in the cgroup or not, is given to die.
@@ -118,7 +121,12 @@ impl Life {
                             pass_on(received, &children, cgroup, &mut kill_at);
                         }
                     }
-                    _ = tick.tick() => self.tick(),
+                    _ = tick.tick() => {
+                        self.tick();
+                        if cgroup.leave() {
+                            self.notice(MOVED);
+                        }
+                    }
                     () = self.events.changed() => self.drain(),
                 }
                 if kill_at.is_some_and(|at| Instant::now() >= at) {

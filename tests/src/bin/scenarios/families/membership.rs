@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result};
 
 use crate::{
     harness::{
-        Batch, Outcome, Policy, Problems, Run, attempt, deny, directory, file, held, this_program,
-        wait_for, write,
+        Batch, Leftovers, Outcome, Policy, Problems, Run, attempt, deny, directory, file, held,
+        this_program, wait_for, write,
     },
     scenarios,
 };
@@ -23,6 +23,7 @@ scenarios![
     descendants_threads_daemons_and_own_cgroups_are_treated_the_same,
     leaving_the_cgroup_is_no_way_out_and_entering_it_is_a_way_in,
     three_runs_at_once_do_not_mix,
+    opensafe_leaves_the_cgroup_into_which_root_inside_moves_it,
 ];
 
 fn descendants_threads_daemons_and_own_cgroups_are_treated_the_same() -> Result<Outcome> {
@@ -268,5 +269,37 @@ fn three_runs_at_once_do_not_mix() -> Result<Outcome> {
     }
     // None of them outlives its run.
     wait_for("the file to be readable", || File::open(&files[0]).is_ok())?;
+    problems.outcome()
+}
+
+fn opensafe_leaves_the_cgroup_into_which_root_inside_moves_it() -> Result<Outcome> {
+    let folder = directory()?;
+    let closed = folder.path().join("closed");
+    write(&closed, "x")?;
+    let policy = Policy::open().rule(deny("closed").file(&closed));
+    let before = Leftovers::now()?;
+    // The parent of a run's first process is `opensafe`. At once, and again shortly before the end.
+    let script = r#"
+own=/sys/fs/cgroup$(sed s/0::// /proc/self/cgroup)
+echo $PPID >$own/cgroup.procs || exit 3
+cat "$1"
+sleep 0.5
+sed s/0::// /proc/$PPID/cgroup
+echo $PPID >$own/cgroup.procs
+"#;
+    let finished =
+        Run::new(&policy)?.run(&["sh", "-c", script, "sh", &closed.to_string_lossy()])?;
+    let mut problems = Problems::default();
+    problems.equal("the exit status", finished.code(), 0);
+    problems.equal("where it is then", finished.text().trim(), "/");
+    let denials = finished.sound()?.denials();
+    let rules: Vec<_> = denials
+        .map(|line| line.text("opensafe.rule.id").to_owned())
+        .collect();
+    problems.equal("the denials", rules, vec!["closed".to_owned()]);
+    problems.check(finished.said().contains("was moved"), || {
+        format!("nothing is said of it: {}", finished.said())
+    });
+    Leftovers::gone_since(&before)?;
     problems.outcome()
 }

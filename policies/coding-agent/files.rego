@@ -123,7 +123,7 @@ rules contains {
 		".local/state{,/nvim}",
 		".local/state/nvim/*log",
 		".local/state/{less,nvim/{shada,swap,undo,backup}}/**",
-		".config/htop/**",
+		".config/{procps,htop/**}",
 	]),
 	"verdict": "allow",
 	"severity": "info",

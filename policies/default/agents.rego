@@ -39,7 +39,7 @@ agents := {
 	"claude": {
 		"directory": ".claude",
 		"settings": [".claude/{CLAUDE.md,keybindings.json}", ".claude/{output-styles,rules}/**"],
-		"project": [".mcp.json"],
+		"project": [".mcp.json", ".claude/launch.json"],
 		"secrets": [".{claude,config/claude}/.credentials.json", ".claude.json*"],
 		"state": [".claude/**", ".claude.json*", ".local/{share,state}/claude/**"],
 	},

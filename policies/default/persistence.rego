@@ -83,7 +83,7 @@ rules contains {
 		".{vscode,cursor-server,windsurf,positron,trae,kiro}*/**",
 		".{gdbinit,lldbinit,pdbrc,pythonrc,pythonrc.py,Rprofile,irbrc,pryrc,psqlrc,sqliterc}",
 		".{ghci,ocamlinit,utoprc,guile,tclshrc,wishrc,sbclrc,octaverc,erlang,iex.exs,Renviron,pryrc,lldbinit-*,mongorc.js}",
-		".config/{gdb,lldb,ghc,irb,pry,ptpython,bpython,utop,guile,rstudio,procps}/**",
+		".config/{gdb,lldb,ghc,irb,pry,ptpython,bpython,utop,guile,rstudio,procps/toprc}/**",
 		".ipython/profile_*/{startup/**,*config.py}",
 		".jupyter/jupyter_*config.*",
 		".local/share/jupyter/{kernels,labextensions,nbextensions}/**",

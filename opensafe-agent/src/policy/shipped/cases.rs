@@ -513,5 +513,6 @@ pub(super) const PASSES_BOTH: &[(&str, Access)] = &[
     ("/home/me/.local/share/pnpm/store", EVERY_CHANGE),
     ("/home/me/.cache/ms-playwright/chromium-1/x", NEW),
     ("/home/me/.config/nix/nix.conf", READ),
+    ("/home/me/.config/procps", CREATE),
     ("/run/user/1000/krb5.conf", READ),
 ];

@@ -34,24 +34,44 @@ rules contains {
 settings := "{config,config.worktree,commondir,gitdir}"
 
 # Of the repository that was there when the sandbox started. One that the agent makes has to be
-# configured by the agent. `.git` itself may be a file that says where the repository is.
+# configured by the agent. In `branches` and `remotes`, Git looks for remotes that the configuration lacks.
 rules contains {
 	"id": "git.config",
 	"on": "file",
 	"match": array.concat(
-		[sprintf("%s/.git", [input.workspace])],
+		link,
 		[path |
 			some directory in git_directories
-			some name in [settings, sprintf("{modules,worktrees}/**/%s", [settings])]
+			some name in [settings, "{branches,remotes}/*", sprintf("{modules,worktrees}/**/%s", [settings])]
 			path := sprintf("%s/%s", [directory, name])
 		],
 	),
 	"access": ["write", "create"],
 	"verdict": "deny",
 	"severity": "high",
-	"reason": "Git runs what a repository's configuration names, outside the sandbox",
+	"reason": "Git runs what a repository's configuration names, outside the sandbox; configure it there",
 } if {
 	count(git_directories) > 0
+}
+
+# `.git` may be a file that says where the repository is. As a directory it is never empty, so it cannot be
+# removed; `git stash` tries.
+dot_git := sprintf("%s/.git", [input.workspace])
+
+default link := []
+
+link := [dot_git] if not dot_git in git_directories
+
+rules contains {
+	"id": "git.directory",
+	"on": "file",
+	"match": dot_git,
+	"access": ["rename", "create"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "a clone's repository stays where its work tree says",
+} if {
+	dot_git in git_directories
 }
 
 # Where it lies outside the workspace: the workspace is a part of a repository, or a linked work tree.

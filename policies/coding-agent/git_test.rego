@@ -45,6 +45,20 @@ test_submodules_and_work_trees_are_protected_at_any_depth if {
 # It may be a file that leads to another repository.
 test_a_clone_stays_where_its_work_tree_says if {
 	some found in in_clone
+	found.id == "git.directory"
+	found.match == "/home/me/work/.git"
+	found.access == ["rename", "create"]
+}
+
+test_a_file_that_leads_to_the_repository_is_kept if {
+	found := sandbox.rules with input as object.union(example, {"git_directories": ["/srv/repo/.git/worktrees/x"]})
+	some each in found
+	each.id == "git.config"
+	"/home/me/work/.git" in each.match
+}
+
+test_remotes_beside_the_configuration_are_kept if {
+	some found in in_clone
 	found.id == "git.config"
-	"/home/me/work/.git" in found.match
+	"/home/me/work/.git/{branches,remotes}/*" in found.match
 }

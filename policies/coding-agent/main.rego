@@ -28,6 +28,6 @@ in_home(names) := [sprintf("%s/%s", [input.home, name]) | some name in names]
 
 # Where an agent may make directories: the same rules hold below all of them, so that what was made in one
 # can be moved to another.
-working_places := {input.workspace, input.tmp, "/tmp", "/var/tmp"}
+working_places := {input.workspace, input.tmp, "/tmp", "/var/tmp", "/dev/shm"}
 
 in_workspace(names) := [sprintf("%s/**/%s", [place, name]) | some place in working_places; some name in names]

@@ -19,10 +19,10 @@ rules contains {
 		".local/share/{bash-completion,zsh,fish,omf,nushell,zinit,zap,sheldon,antidote,blesh,powershell,xonsh,ble.sh}/**",
 		".{elvish,xonshrc,antigenrc,zplugrc}",
 		".direnvrc",
-		".cache/{zsh*,oh-my-zsh,prezto,antidote,antibody,fish,blesh,wal,sheldon,zinit,zplug,zgen*,znap,antigen,bash*}/**",
-		".cache/dmenu_run",
-		".cache/{p10k-*,gitstatus}/**",
-		".cache/{starship,carapace,zoxide,oh-my-posh,atuin,mise,direnv,fzf}/init.*",
+		".cache/{zsh*,zcompdump*,oh-my-zsh,prezto,antidote,antibody,fish,blesh,wal,sheldon,zinit,zplug,zgen*,znap}/**",
+		".cache/{antigen,bash*,direnv,p10k-*,gitstatus}/**",
+		".cache/{starship,carapace,zoxide,oh-my-posh,atuin,mise,fzf}/init.*",
+		".{virtualenvs,local/share/virtualenvs}/{initialize,get_env_details,{pre,post}{activate,deactivate,mk*,rm*,cp*}}",
 		".{xprofile,xinitrc,xsession,xsessionrc,xserverrc,pam_environment,Xresources,Xdefaults,xbindkeysrc,dmrc}",
 		".{nvm,sdkman,asdf,rvm}/**",
 		".{ghcup,opam/opam-init,volta,elan,juliaup,rye,moon,proto}/{env,load.sh,init.*,complete.*,env_hook.*,variables.*}",
@@ -49,7 +49,8 @@ rules contains {
 		".config/{pipewire,wireplumber}/**",
 		".{xmonad,i3,sway,fluxbox,icewm,fvwm,awesome,dwm,conky}/**",
 		".{i3status.conf,conkyrc,gtkrc-2.0,mailcap}",
-		".cache/xmonad/**",
+		".cache/{xmonad,sessions,menus,plasma*,kscreenlocker*,krunner,kwin*}/**",
+		".cache/{ksycoca,dmenu,rofi,tofi,wofi,fuzzel}*",
 	]),
 	"access": ["write", "create"],
 	"verdict": "deny",
@@ -57,8 +58,9 @@ rules contains {
 	"reason": "what starts by itself starts outside the sandbox",
 }
 
-# Under .cache: start-up code that Vim and Neovim keep compiled or merged, and GStreamer's list of the
-# plugins to load.
+# Under .cache: code that programs keep compiled or merged and load in place of its source (Vim, Neovim, Emacs,
+# Guile, Lisp, Qt), lists of plugins to load (GStreamer, JetBrains), and what is built or linked from there (helpers of
+# Arch Linux, Helm). Under .local/state: what Neovim trusts, and scripts that it sources.
 rules contains {
 	"id": "persist.settings",
 	"on": "file",
@@ -73,13 +75,15 @@ rules contains {
 		".{alacritty.toml,alacritty.yml,wezterm.lua}",
 		".config/{ranger,lf,nnn,yazi,vifm,mc,broot,bat,mpv,tig,lazygit,jj,hg,gh,gh-dash,k9s}/**",
 		".local/share/{nvim,nvim-*,vim,emacs,tmux,helix,zed,mc,gh,code-server,JetBrains,lunarvim}/**",
-		".cache/{nvim/luac,gstreamer-1.0,dein,vim,nvim-*/luac}/**",
+		".cache/{nvim/luac,gstreamer-1.0,dein,vim,nvim-*/luac,emacs,guile,common-lisp}/**",
+		".cache/{JetBrains,Google,yay,paru,pikaur,aurutils,helm/plugins}/**",
+		".local/state/{nvim,nvim-*}/{trust,sessions,session,view,lazy}/**",
 		".config/{Code*,Cursor,VSCodium*,Windsurf*,Positron,Trae,Kiro,Antigravity}/User/**",
 		".config/{JetBrains,Google/AndroidStudio*}/**",
 		".{vscode,cursor-server,windsurf,positron,trae,kiro}*/**",
 		".{gdbinit,lldbinit,pdbrc,pythonrc,pythonrc.py,Rprofile,irbrc,pryrc,psqlrc,sqliterc}",
 		".{ghci,ocamlinit,utoprc,guile,tclshrc,wishrc,sbclrc,octaverc,erlang,iex.exs,Renviron,pryrc,lldbinit-*,mongorc.js}",
-		".config/{gdb,lldb,ghc,irb,pry,ptpython,bpython,utop,guile,rstudio}/**",
+		".config/{gdb,lldb,ghc,irb,pry,ptpython,bpython,utop,guile,rstudio,procps/toprc}/**",
 		".ipython/profile_*/{startup/**,*config.py}",
 		".jupyter/jupyter_*config.*",
 		".local/share/jupyter/{kernels,labextensions,nbextensions}/**",
@@ -108,6 +112,9 @@ rules contains {
 	"reason": "programs outside the sandbox read and run these settings",
 }
 
+# Every name but `store`: pnpm links programs beside the packages that it keeps.
+no_store := "{[!s]*,s,s[!t]*,st,st[!o]*,sto,sto[!r]*,stor,stor[!e]*,store?*}"
+
 # Also what a program on PATH links to, as of yarn, pnpm, uv and pipx. In a workspace that is the home
 # directory itself, `bin` is the project's.
 rules contains {
@@ -123,6 +130,7 @@ rules contains {
 			".{node_modules,node_libraries,gem/ruby,luarocks}/**",
 			"perl5/**",
 			".{cargo,bun,deno,npm-global,dotnet/tools,yarn}/bin/**",
+			".yarn/{releases,plugins,switch}/**",
 			"go/bin/**",
 			".{pyenv,rbenv,asdf,local/share/mise}/shims/**",
 			".{pyenv,rbenv,nodenv,goenv,jenv,plenv,phpenv,tfenv,tgenv,jabba,gvm,phpbrew,perlbrew,ghcup,juliaup,kerl}/**",
@@ -134,13 +142,12 @@ rules contains {
 			".dotnet/{dotnet,sdk/**,host/**,shared/**}",
 			".{local/state/nix/profiles,nix-profile,nix-defexpr,guix-profile,local/share/guix}/**",
 			"{miniconda3,miniforge3,mambaforge,anaconda3}/{bin,condabin,etc,lib,shell}/**",
-			".cache/bazelisk/**",
+			".cache/{bazelisk,bazel/*/install}/**",
 			".local/{pipx,share/pipx}/venvs/**",
 			".local/share/uv/{tools,python/[!.]*}/**",
-			".local/share/pnpm/*",
-			".local/share/pnpm/{bin,global}/**",
+			".local/share/{hatch/pythons,pdm/python}/**",
+			sprintf(".local/share/pnpm/%s/**", [no_store]),
 			".config/yarn/global/**",
-			".cache/JetBrains/RemoteDev/**",
 		]
 	],
 	"access": ["write", "create"],

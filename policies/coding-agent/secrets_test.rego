@@ -10,11 +10,11 @@ test_ssh_keys_are_denied_in_every_home if {
 test_cloud_credentials_are_denied if {
 	denies("secrets.cloud", "/home/me/.aws/**")
 	denies("secrets.cloud", "/home/me/.config/gcloud/**")
-	denies("secrets.cloud", "/home/me/.kube/**")
+	denies("secrets.cloud", "/home/me/.{,config/}kube/**")
 }
 
 test_tokens_are_denied if {
-	some path in [".netrc", ".git-credentials", ".docker/config.json", ".pypirc"]
+	some path in [".netrc", ".git-credentials", ".pypirc"]
 	denies("secrets.tokens", sprintf("/home/me/%s", [path]))
 }
 
@@ -38,4 +38,14 @@ test_a_displays_cookies_are_denied if {
 test_tools_tokens_are_denied if {
 	denies("secrets.tokens", "/home/me/.config/pypoetry/auth.toml")
 	denies("secrets.tokens", "/home/me/.local/share/uv/credentials/*.toml")
+}
+
+test_passwords_of_servers_on_loopback_are_denied if {
+	denies("secrets.services", "/home/me/.{emacs.d,config/emacs}/server/**")
+	not rule("secrets.services").access
+}
+
+test_caches_of_browsers_are_denied if {
+	some path in matched("secrets.personal")
+	startswith(path, "/home/me/.cache/{mozilla,")
 }

@@ -10,37 +10,45 @@ rules contains {
 	"id": "workspace.editors",
 	"on": "file",
 	"match": in_workspace([
-		".vscode/{tasks,settings,launch,mcp}.json",
-		".idea/{workspace.xml,runConfigurations/**,externalTools/**}",
-		".zed/{settings,tasks}.json",
-		".{nvim.lua,nvimrc,exrc,vimrc,lvimrc}",
+		".{vscode,zed,fleet,theia}/{tasks,settings,launch,mcp,debug,run,c_cpp_properties,cmake-kits}.json",
+		".idea/{workspace.xml,watcherTasks.xml,startup.xml,{runConfigurations,externalTools,jsLinters}/**}",
+		".{run,helix,externalToolBuilders}/**",
+		".{nvim.lua,nvimrc,exrc,vimrc,lvimrc,lazy.lua,neoconf.json,vim/coc-settings.json}",
+		".devcontainer{,/devcontainer}.json",
+		".{gdbinit,lldbinit}",
 		"*.code-workspace",
 	]),
 	"access": ["write", "create"],
 	"verdict": "deny",
 	"severity": "high",
-	"reason": "an editor runs these when the folder is opened",
+	"reason": "an editor or a debugger runs these when the folder is opened",
 }
 
 rules contains {
 	"id": "workspace.agents",
 	"on": "file",
-	"match": in_workspace([
-		".mcp.json",
-		".claude/{settings.json,settings.local.json,agents/**,commands/**,hooks/**,skills/**}",
-		".codex/**",
-		".cursor/{mcp.json,hooks.json,cli.json,permissions.json}",
-		".gemini/settings.json",
-		".qwen/settings.json",
-		".continue/{config.json,config.yaml,permissions.yaml}",
-		".aider.conf.yml",
-		"opencode.json{,c}",
-		".opencode/**",
-		".amp/settings.json",
-		".github/{copilot,hooks}/**",
-	]),
+	"match": in_workspace(in_project),
 	"access": ["write", "create"],
 	"verdict": "deny",
 	"severity": "high",
 	"reason": "an agent does not change what agents may do here",
+}
+
+# Other version control runs what the settings of a repository name, too. Of the workspace's own: a repository
+# that an agent makes below has to be configured by the agent.
+rules contains {
+	"id": "workspace.repository",
+	"on": "file",
+	"match": [sprintf("%s/%s", [input.workspace, name]) |
+		some name in [
+			".{hg,sl,git/sl}/{hgrc*,config,sharedpath}",
+			".jj/{repo,repo/config*,workspace-config.toml}",
+			"_darcs/prefs/{defaults,prefs}",
+			".bzr/branch/branch.conf",
+		]
+	],
+	"access": ["write", "create"],
+	"verdict": "deny",
+	"severity": "high",
+	"reason": "version control runs what a repository's configuration names, outside the sandbox",
 }

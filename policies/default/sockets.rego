@@ -14,7 +14,7 @@ left_in_temporary := [
 	"{,u}screens/**",
 	"emacs[0-9]*/**",
 	"nvim.*/*/nvim.*",
-	"nvim??????/0",
+	"nvim*/0",
 	"{my,}kitty{,-[0-9]*}",
 	"{vscode,cursor,windsurf,code-server,Code}-*.sock",
 	"vscode-*/*.sock",

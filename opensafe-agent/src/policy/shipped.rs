@@ -13,6 +13,7 @@ use opensafe_common::verdict::{Access, Verdict};
 use tempfile::TempDir;
 
 use super::*;
+use crate::view::{Dev, Mount, View};
 use cases::{DENIED_BY_BOTH, PASSES_BOTH};
 
 const READ: Access = Access::READ;
@@ -375,8 +376,10 @@ fn a_clone_keeps_its_configuration_and_a_new_repository_gets_one() {
             (
                 below("").trim_end_matches('/'),
                 Access::RENAME,
-                "git.config",
+                "git.directory",
             ),
+            (&below("remotes/origin"), NEW, "git.config"),
+            (&below("branches/origin"), NEW, "git.config"),
         ],
     );
     passes(
@@ -390,8 +393,189 @@ fn a_clone_keeps_its_configuration_and_a_new_repository_gets_one() {
             (&below("modules/sub/refs/heads/main"), NEW),
             (&below("worktrees/x/index.lock"), NEW),
             (&below("info/exclude"), NEW),
+            (&below("refs/remotes/origin/main"), NEW),
+            (&below("modules/sub/refs/remotes/origin/main"), NEW),
+            // `git stash` tries, and the directory is never empty.
+            (below("").trim_end_matches('/'), Access::DELETE),
         ],
     );
+}
+
+#[test]
+fn what_acts_outside_is_not_made_where_an_agent_works() {
+    let rules = rules("coding-agent", &input());
+    let editors = [
+        ".vscode/c_cpp_properties.json",
+        ".zed/debug.json",
+        ".idea/watcherTasks.xml",
+        ".idea/jsLinters/eslint.xml",
+        ".run/x.run.xml",
+        ".helix/languages.toml",
+        ".lazy.lua",
+        ".vim/coc-settings.json",
+        ".devcontainer/devcontainer.json",
+        ".gdbinit",
+    ];
+    let agents = [
+        ".factory/mcp.json",
+        ".augment/settings.json",
+        "crush.json",
+        ".gemini/.env",
+        ".gemini/extensions/x/gemini-extension.json",
+        ".qwen/commands/x.toml",
+        ".claude/plugins/x",
+        ".cursor/environment.json",
+        ".cursor/skills/x/SKILL.md",
+        ".continue/mcpServers/x.yaml",
+        ".kiro/settings/mcp.json",
+        ".amazonq/cli-agents/x.json",
+        ".roo/mcp.json",
+        ".junie/mcp/mcp.json",
+        ".windsurf/hooks.json",
+        ".agents/skills/x/SKILL.md",
+        ".pi/extensions/x.ts",
+        ".aider.model.settings.yml",
+        ".github/agents/x.md",
+    ];
+    for place in ["/home/me/work", "/home/me/work/a/b", "/tmp/x", "/dev/shm/x"] {
+        let named = |names: &[&str]| names.iter().map(|name| format!("{place}/{name}")).collect();
+        let (editors, agents): (Vec<_>, Vec<_>) = (named(&editors), named(&agents));
+        for (names, rule) in [(editors, "workspace.editors"), (agents, "workspace.agents")] {
+            for name in &names {
+                denied(&rules, &[(name, NEW, rule)]);
+            }
+        }
+    }
+    denied(
+        &rules,
+        &[
+            ("/home/me/work/.hg/hgrc", NEW, "workspace.repository"),
+            ("/home/me/work/.sl/config", NEW, "workspace.repository"),
+            (
+                "/home/me/work/.jj/repo/config.toml",
+                NEW,
+                "workspace.repository",
+            ),
+            (
+                "/home/me/work/.jj/repo",
+                Access::DELETE,
+                "workspace.repository",
+            ),
+        ],
+    );
+    passes(
+        &rules,
+        &[
+            ("/home/me/work/.idea/misc.xml", NEW),
+            ("/home/me/work/.claude/CLAUDE.md", NEW),
+            ("/home/me/work/.cursor/rules/x.mdc", NEW),
+            ("/home/me/work/.claude/worktrees/x/a", NEW),
+            ("/home/me/work/.crush/crush.db", NEW),
+            ("/home/me/work/.github/workflows/ci.yml", NEW),
+            ("/home/me/work/src/agents/settings.json", NEW),
+            ("/home/me/work/src/hooks/use-x.ts", NEW),
+            ("/home/me/work/x/.hg/hgrc", NEW),
+            ("/home/me/work/.jj/repo/store/x", NEW),
+            ("/home/me/work/.envrc", NEW),
+            // Package managers unpack projects.
+            ("/home/me/.cargo/registry/src/x/.vscode/settings.json", NEW),
+            ("/home/me/go/pkg/mod/x/.idea/workspace.xml", NEW),
+            (
+                "/home/me/.cache/pre-commit/repox/.vscode/settings.json",
+                NEW,
+            ),
+            (
+                "/home/me/.cache/uv/git-v0/checkouts/x/.claude/settings.json",
+                NEW,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_server_outside_builds_nothing_for_an_agent() {
+    let agent = rules("coding-agent", &input());
+    denied(
+        &agent,
+        &[
+            (
+                "/home/me/.local/share/jupyter/runtime/jpserver-1.json",
+                READ,
+                "services.notebooks",
+            ),
+            (
+                "/home/me/.gradle/daemon/8.1/registry.bin",
+                READ,
+                "services.gradle",
+            ),
+            (
+                "/home/me/.cache/bazel/_bazel_me/x/server/request_cookie",
+                READ,
+                "services.bazel",
+            ),
+        ],
+    );
+    passes(
+        &agent,
+        &[
+            ("/home/me/.gradle/caches/x", EVERY_CHANGE),
+            (
+                "/home/me/.cache/bazel/_bazel_me/cache/repos/x",
+                EVERY_CHANGE,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn an_agent_sees_no_others_login_and_changes_no_agents_settings() {
+    let codex = rules("coding-agent", &input());
+    let secrets = [
+        ".claude/.credentials.json",
+        ".cline/data/secrets.json",
+        ".local/share/kiro-cli/data.sqlite3",
+        ".openhands/settings.json",
+        ".pi/agent/auth.json",
+        ".config/opencode/opencode.json",
+    ];
+    for name in secrets {
+        denied(
+            &codex,
+            &[(&format!("/home/me/{name}"), READ, "agents.secrets")],
+        );
+    }
+    let pi = rules(
+        "coding-agent",
+        &Input {
+            agent: "pi".into(),
+            ..input()
+        },
+    );
+    passes(&pi, &[("/home/me/.pi/agent/auth.json", READ.union(WRITE))]);
+    let settings = [
+        ".codex/config.toml",
+        ".codex/hooks.json",
+        ".copilot/mcp-config.json",
+        ".cursor/cli-config.json",
+        ".gemini/extensions/x/x.json",
+        ".continue/config.ts",
+        ".pi/agent/settings.json",
+        ".agents/skills/x/SKILL.md",
+    ];
+    for name in settings {
+        denied(
+            &codex,
+            &[(&format!("/home/me/{name}"), NEW, "agents.settings")],
+        );
+    }
+    let gemini = rules(
+        "coding-agent",
+        &Input {
+            agent: "gemini-cli".into(),
+            ..input()
+        },
+    );
+    passes(&gemini, &[("/home/me/.gemini/mcp-oauth-tokens.json", NEW)]);
 }
 
 #[test]
@@ -457,5 +641,54 @@ fn what_both_policies_say_is_said_in_the_same_words() {
                 .map(|policy| fs::read_to_string(directory(policy).join(&name)).unwrap());
             assert_eq!(a, b, "{name}");
         }
+    }
+}
+
+/// `cargo test -- --nocapture leave_room` shows how large they come out.
+#[test]
+fn they_leave_room_for_rules_of_ones_own() {
+    let limits = crate::tables::Limits::default();
+    // A home directory that is the workspace costs most.
+    for (policy, workspace) in [
+        ("default", "/home/me/work"),
+        ("coding-agent", "/home/me/work"),
+        ("coding-agent", "/home/me"),
+    ] {
+        let rules = rules(
+            policy,
+            &Input {
+                workspace: workspace.into(),
+                ..input()
+            },
+        );
+        let stats = crate::tables::compile(&rules, &machine(), limits)
+            .unwrap()
+            .stats;
+        println!("{policy} in {workspace}: {stats:?}");
+        assert!(stats.cells * 5 < limits.cells * 4, "{policy} {stats:?}");
+    }
+}
+
+fn machine() -> View {
+    let mount = |minor, fs_type: &str, point: &str| Mount {
+        dev: Dev::new(0, minor),
+        fs_type: fs_type.into(),
+        root: "/".into(),
+        point: point.into(),
+    };
+    View {
+        mounts: vec![
+            mount(1, "ext4", "/"),
+            mount(2, "proc", "/proc"),
+            mount(3, "sysfs", "/sys"),
+            mount(4, "tmpfs", "/dev"),
+            mount(5, "devpts", "/dev/pts"),
+            mount(6, "tmpfs", "/dev/shm"),
+            mount(7, "tmpfs", "/run"),
+            mount(8, "tmpfs", "/run/user/1000"),
+            mount(9, "tmpfs", "/tmp"),
+            mount(10, "ext4", "/home"),
+        ],
+        ..View::default()
     }
 }

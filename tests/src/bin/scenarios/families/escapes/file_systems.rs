@@ -102,7 +102,8 @@ fn a_file_system_that_takes_another_s_number_does_not_take_its_name() -> Result<
             })?;
         }
     }
-    umount(&ground.path("secret/tmpfs"))?;
+    // Should somebody read there, it is busy.
+    umount2(&ground.path("secret/tmpfs"), MntFlags::MNT_DETACH)?;
     let fresh = Tmpfs::with_number(number)?;
     write(&ground.path("ws/stop"), "")?;
     running.wait_for_output("place ")?;
@@ -185,7 +186,7 @@ impl Disk {
             Path::new(MODULES).join(&file).exists(),
             "the modules have no index"
         );
-        Command::new("modprobe").arg("loop").status()?;
+        let _ = Command::new("modprobe").args(["--quiet", "loop"]).status();
         let output = Command::new("losetup")
             .args(["--find", "--show", "--read-only", source])
             .output()?;
@@ -228,7 +229,7 @@ impl Names {
         let mut ground = Ground::new()?;
         let point = ground.directory("names")?;
         // Where it is a module, there is no device before it is loaded.
-        Command::new("modprobe").arg("fuse").status()?;
+        let _ = Command::new("modprobe").args(["--quiet", "fuse"]).status();
         if !Path::new("/dev/fuse").exists() {
             return Ok(None);
         }

@@ -10,7 +10,7 @@ use crate::{
     actor::Actor,
     decide::{self, Decision},
     emit::{Report, Requested, emit, file_body},
-    kernel::{Dentry, Inode, S_IFMT, S_IFREG, current_memory},
+    kernel::{Dentry, Inode, S_IFLNK, S_IFMT, S_IFREG, current_memory},
     known::{Known, KnownTask, process},
     maps::{REPORTED, ReportKey, ReportedFile, constant},
     path,
@@ -211,8 +211,9 @@ pub extern "C" fn path_gate(dentry: u64, request: u64, actor: u64, cgroup: u64) 
 #[inline(always)]
 pub fn not_laxer(actor: &Actor, old: Dentry, new: Dentry) -> i32 {
     let mut gained = decide::gained(actor.policy_index, old.0, new.0) as u16;
-    if old.mode() & S_IFMT == S_IFREG {
-        // Nobody connects to a file, and it has no device's commands, wherever it is.
+    if matches!(old.mode() & S_IFMT, S_IFREG | S_IFLNK) {
+        // Nobody connects to a file, and it has no device's commands, wherever it is; what a link leads to is asked where
+        // that is.
         gained &= !Access::UNIX.union(Access::IOCTL).0;
     }
     let gained = Access(gained);

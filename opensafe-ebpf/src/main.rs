@@ -192,6 +192,13 @@ fn inode_free_security(ctx: LsmContext) -> i32 {
     0
 }
 
+/// A superblock is made, of anyone's, before it has its device number.
+#[lsm(hook = "sb_alloc_security")]
+fn sb_alloc_security(ctx: LsmContext) -> i32 {
+    superblock::made(&ctx);
+    0
+}
+
 /// A new superblock, of anyone's: its device number may have been another's.
 #[lsm(hook = "sb_kern_mount")]
 fn sb_kern_mount(ctx: LsmContext) -> i32 {

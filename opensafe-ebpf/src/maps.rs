@@ -262,6 +262,10 @@ pub const UNNOTED_LOOK: u32 = 1;
 #[map]
 pub static MADE: HashMap<u32, u64> = HashMap::with_max_entries(16_384, 0);
 
+/// Addresses of superblocks that were made and never mounted yet, of anyone's; an entry goes with its superblock.
+#[map]
+pub static UNMOUNTED: HashMap<u64, u8> = HashMap::with_max_entries(16_384, 0);
+
 /// Address of a tmpfs's superblock → the sandbox that made it; the entry goes when the superblock does.
 #[map]
 pub static OWN_TMPFS: HashMap<u64, u32> = HashMap::with_max_entries(4096, 0);

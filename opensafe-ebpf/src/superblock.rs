@@ -9,7 +9,7 @@ use opensafe_common::tables::{Start, SuperblockKey, sandbox_of_policy};
 
 use crate::{
     kernel::Superblock,
-    maps::{LATEST_LOOK, LOOKS, MADE, OWN_TMPFS, POLICIES, SUPERBLOCKS, UNNOTED_LOOK},
+    maps::{LATEST_LOOK, LOOKS, MADE, OWN_TMPFS, POLICIES, SUPERBLOCKS, UNMOUNTED, UNNOTED_LOOK},
 };
 
 /// Where the automata start for a superblock: by its device, else by its type.
@@ -88,28 +88,47 @@ extern "C" fn is_anothers(policy: u32, device: u32) -> u64 {
     u64::from(made >= u64::from(policy.epoch) || unnoted >= u64::from(policy.epoch))
 }
 
-/// Notes that a superblock is new: the argument of `sb_kern_mount`. One that is mounted already, and is mounted once more,
-/// is not.
+/// Notes that a superblock is there and not mounted yet: the argument of `sb_alloc_security`.
+#[inline(always)]
+pub fn made(ctx: &LsmContext) {
+    if UNMOUNTED.insert(&ctx.arg::<u64>(0), &0, 0).is_err() {
+        doubt_all();
+    }
+}
+
+/// Notes that a superblock's device number is new: the argument of `sb_kern_mount`. One that is mounted already, and is
+/// mounted once more, is not new.
 #[inline(always)]
 pub fn note(ctx: &LsmContext) {
     let superblock = Superblock(ctx.arg::<u64>(0));
-    // Each mount, and whoever is about to make one, has a reference.
-    if superblock.references().is_some_and(|count| count > 1) {
+    // Each mount, and whoever is about to make one, has a reference; mount(2) of newer kernels (7.2, not 6.12) has made its
+    // mount by then. Of what was made before these programs were there, references are all that is known.
+    let is_first = UNMOUNTED.remove(&superblock.0).is_ok();
+    if !is_first && superblock.references().is_some_and(|count| count > 1) {
         return;
     }
     let latest = LOOKS.get(LATEST_LOOK).copied().unwrap_or(u64::MAX);
     let noted = superblock
         .dev()
         .is_some_and(|device| MADE.insert(&device, &latest, 0).is_ok());
-    if !noted && let Some(unnoted) = LOOKS.get_ptr_mut(UNNOTED_LOOK) {
-        // Then no device number counts until the mounts were looked at again.
+    if !noted {
+        doubt_all();
+    }
+}
+
+/// From now on no device number counts until the mounts were looked at again.
+#[inline(always)]
+fn doubt_all() {
+    let latest = LOOKS.get(LATEST_LOOK).copied().unwrap_or(u64::MAX);
+    if let Some(unnoted) = LOOKS.get_ptr_mut(UNNOTED_LOOK) {
         // SAFETY: a map's value, one aligned word, that only this writes; of two that do, both write a look of now.
         unsafe { *unnoted = latest };
     }
 }
 
-/// Forgets that a superblock was a sandbox's own: the argument of `sb_free_security`.
+/// Forgets what was noted of a superblock by its address: the argument of `sb_free_security`.
 #[inline(always)]
 pub fn forget(ctx: &LsmContext) {
+    let _ = UNMOUNTED.remove(&ctx.arg::<u64>(0));
     let _ = OWN_TMPFS.remove(&ctx.arg::<u64>(0));
 }

@@ -16,12 +16,15 @@ use std::{
 };
 
 use nix::{
+    fcntl::OFlag,
     mount::{MntFlags, MsFlags, mount, umount2},
+    pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt},
     unistd::{Gid, Uid, chown},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
+    kinds::{own_mounts, tmpfs},
     namespaces::{Namespace, Namespaces, Process},
     outside::{Helper, Outside},
 };
@@ -64,6 +67,10 @@ pub(super) struct Site {
     pub(super) abstract_name: String,
     /// A cgroup outside.
     pub(super) cgroup: Option<PathBuf>,
+    /// A terminal outside at which nobody sits.
+    pub(super) terminal: Option<PathBuf>,
+    /// A directory on which something is mounted in another namespace alone.
+    pub(super) mounted_elsewhere: Option<PathBuf>,
     /// Whether to say on standard error how far it is.
     pub(super) progress: bool,
 }
@@ -111,6 +118,15 @@ impl Site {
         Ok(self.cgroup.as_deref().ok_or(io::ErrorKind::NotFound)?)
     }
 
+    pub(super) fn terminal(&self) -> io::Result<&Path> {
+        Ok(self.terminal.as_deref().ok_or(io::ErrorKind::NotFound)?)
+    }
+
+    pub(super) fn mounted_elsewhere(&self) -> io::Result<&Path> {
+        let point = self.mounted_elsewhere.as_deref();
+        Ok(point.ok_or(io::ErrorKind::NotFound)?)
+    }
+
     /// From the file that [`Made`] left in the workspace.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         let mut site: Self = serde_json::from_slice(&fs::read(path)?)?;
@@ -132,6 +148,8 @@ pub(super) struct Made {
     _helpers: Vec<Helper>,
     _listeners: Listeners,
     _cgroup: Option<Cgroup>,
+    _keyboard: Option<PtyMaster>,
+    _mounts: Option<fs::File>,
     _directory: Directory,
 }
 
@@ -199,6 +217,10 @@ impl Made {
         let listeners = site.listen()?;
         let cgroup = Cgroup::create(&format!("boundary-{id}")).ok();
         site.cgroup = cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
+        let (keyboard, terminal) = terminal().unzip();
+        let mounts = mount_elsewhere(&site.open("mounted-elsewhere")).ok();
+        site.terminal = terminal;
+        site.mounted_elsewhere = mounts.as_ref().map(|_| site.open("mounted-elsewhere"));
         let mut helpers = Vec::new();
         for number in 0..=VICTIMS {
             let socket = site.open(&format!("helper-{number}"));
@@ -218,6 +240,8 @@ impl Made {
             _helpers: helpers,
             _listeners: listeners,
             _cgroup: cgroup,
+            _keyboard: keyboard,
+            _mounts: mounts,
             _directory: directory,
         })
     }
@@ -232,7 +256,13 @@ impl Site {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
         }
         fs::create_dir_all(self.path("bin/closed"))?;
-        for name in ["point", "overlay", "elsewhere", "mounted"] {
+        for name in [
+            "point",
+            "overlay",
+            "elsewhere",
+            "mounted",
+            "mounted-elsewhere",
+        ] {
             fs::create_dir(self.open(name))?;
         }
         // For who would unmount it. Without it, that is not tried.
@@ -278,7 +308,7 @@ impl Site {
     /// A file so deep in the secret that no path can name it.
     fn dig(&self) -> io::Result<()> {
         use nix::{
-            fcntl::{OFlag, openat},
+            fcntl::openat,
             sys::stat::{Mode, mkdirat},
         };
         let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -320,6 +350,29 @@ impl Site {
             datagrams: UnixDatagram::bind(self.path("sockets/datagram"))?,
         })
     }
+}
+
+/// A pseudoterminal that anyone may open, and its other end.
+fn terminal() -> Option<(PtyMaster, PathBuf)> {
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let keyboard = posix_openpt(flags).ok()?;
+    grantpt(&keyboard).ok()?;
+    unlockpt(&keyboard).ok()?;
+    let terminal = PathBuf::from(ptsname_r(&keyboard).ok()?);
+    fs::set_permissions(&terminal, fs::Permissions::from_mode(0o666)).ok()?;
+    Some((keyboard, terminal))
+}
+
+/// Mounts something in a namespace that is there as long as what is returned is.
+fn mount_elsewhere(point: &Path) -> io::Result<fs::File> {
+    let point = point.to_owned();
+    let made = std::thread::spawn(move || {
+        own_mounts()?;
+        tmpfs(&point)?;
+        fs::File::open("/proc/thread-self/ns/mnt")
+    });
+    let panicked = |_| io::Error::other("the thread panicked");
+    made.join().map_err(panicked)?
 }
 
 /// One of the names that together exceed what a path may have.

@@ -96,6 +96,7 @@ hooks! {
     path_notify Lsm "path_notify" File "directories are watched unchecked";
     mmap_file Lsm "mmap_file" Exec "files become code unchecked, by ld.so PROGRAM";
     file_mprotect Lsm "file_mprotect" Exec "mapped files become code unchecked";
+    sb_alloc_security Lsm "sb_alloc_security" File "what is mounted outside during a run may pass for what had its device number";
     sb_kern_mount Lsm "sb_kern_mount" File "an overlay of the sandbox's own shows it any file";
     sb_free_security Lsm "sb_free_security" File "a tmpfs of others may pass for the sandbox's own";
     fs_context_parse_param Lsm "fs_context_parse_param" File "a directory is emptied as the work directory of an overlay that is then refused";

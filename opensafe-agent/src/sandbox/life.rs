@@ -62,6 +62,8 @@ const MOVED: &str = "was moved into the sandbox's cgroup, and has left it";
 
 /// Mounts in namespaces of the sandbox's own that are given a name at most.
 const MAX_MET: usize = 64;
+/// Events that are put on record before anything else is looked after.
+const MAX_DRAINED: usize = 4096;
 /// How long who is marked, in the cgroup or not, is given to die.
 const LEFT_PATIENCE: Duration = Duration::from_secs(5);
 /// How often sinks write, losses are noted and the mount table is looked at.
@@ -127,7 +129,9 @@ impl Life {
                             self.notice(MOVED);
                         }
                     }
-                    () = self.events.changed() => self.drain(),
+                    () = self.events.changed() => {
+                        let _ = self.drain();
+                    }
                 }
                 if kill_at.is_some_and(|at| Instant::now() >= at) {
                     end_all(&children, cgroup);
@@ -142,7 +146,8 @@ impl Life {
     }
 
     fn tick(&mut self) {
-        self.drain();
+        // What is left is taken by the next.
+        let _ = self.drain();
         let mut ready = std::mem::take(&mut self.ready);
         self.enricher.tick(Instant::now(), &mut ready);
         self.write(ready);
@@ -158,9 +163,14 @@ impl Life {
         }
     }
 
-    fn drain(&mut self) {
+    /// Puts on record what has come; not more at a time than leaves room for all else under a flood. Whether there was less.
+    fn drain(&mut self) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
-        while let Some(event) = self.events.take() {
+        let mut room = MAX_DRAINED;
+        while room > 0
+            && let Some(event) = self.events.take()
+        {
+            room -= 1;
             if let What::UnknownSuperblock { place } = &event.what {
                 let (pid, place) = (event.task.pid, place.clone());
                 self.meet(pid, &place);
@@ -171,6 +181,7 @@ impl Life {
             }
         }
         self.ready = self.write(ready);
+        room > 0
     }
 
     fn write(&mut self, mut ready: Vec<Enriched>) -> Vec<Enriched> {
@@ -336,7 +347,7 @@ impl Life {
     ) -> RunEnd {
         let escaped = self.end_who_is_marked();
         self.events.finish();
-        self.drain();
+        while !self.drain() {}
         let mut ready = std::mem::take(&mut self.ready);
         self.enricher.finish(&mut ready);
         self.write(ready);

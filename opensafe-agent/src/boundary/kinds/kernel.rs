@@ -1,6 +1,7 @@
 //! Reaching into the kernel. Nothing is changed there: files are opened and not written, a module is none.
 
 use std::{
+    ffi::OsStr,
     fs::{File, OpenOptions},
     io,
     path::Path,
@@ -56,6 +57,19 @@ pub(super) const ALL: &[Attempt] = &[
                           try: fcntl.ioctl(here, termios.TIOCSTI, b'x')\n\
                           except OSError as e: os._exit(13 if e.errno in (1, 13) else 2)";
             command("python3", &["-c", script])
+        },
+    )
+    .or_ends(&["status 13"]),
+    Attempt::event(
+        "kernel.terminal-outside",
+        "a terminal outside, for itself alone (TIOCEXCL)",
+        &["terminal"],
+        |site| {
+            let script = "import fcntl, os, sys, termios\n\
+                          try: fcntl.ioctl(os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY), termios.TIOCEXCL)\n\
+                          except OSError as e: os._exit(13 if e.errno in (1, 13) else 2)";
+            let terminal = site.terminal()?.as_os_str();
+            command("python3", &[OsStr::new("-c"), OsStr::new(script), terminal])
         },
     )
     .or_ends(&["status 13"]),

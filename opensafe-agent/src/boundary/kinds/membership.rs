@@ -1,6 +1,6 @@
 //! Leaving the sandbox.
 
-use std::{fs, io, path::PathBuf};
+use std::{ffi::OsStr, fs, io, path::PathBuf};
 
 use super::{
     super::{
@@ -34,6 +34,24 @@ pub(super) const ALL: &[Attempt] = &[
             fs::remove_dir(site.cgroup()?.join("new"))
         },
     ),
+    cgroup(
+        "membership.born-elsewhere",
+        "a child in a cgroup outside (CLONE_INTO_CGROUP)",
+        |site| {
+            // clone3(2), and SIGCHLD at its end (include/uapi/linux/sched.h).
+            let script = "import ctypes, os, struct, sys\n\
+                          cgroup = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)\n\
+                          arguments = struct.pack('11Q', 1 << 33, 0, 0, 0, 17, 0, 0, 0, 0, 0, cgroup)\n\
+                          libc = ctypes.CDLL(None, use_errno=True)\n\
+                          child = libc.syscall(435, arguments, len(arguments))\n\
+                          if child == 0: os._exit(0)\n\
+                          if child > 0: os.waitpid(child, 0)\n\
+                          else: os._exit(13 if ctypes.get_errno() in (1, 13) else 2)";
+            let other = site.cgroup()?.as_os_str();
+            command("python3", &[OsStr::new("-c"), OsStr::new(script), other])
+        },
+    )
+    .or_ends(&["status 13"]),
     cgroup("membership.freeze", "freezing a cgroup outside", |site| {
         fs::write(site.cgroup()?.join("cgroup.freeze"), "0")
     }),

@@ -10,6 +10,8 @@ mod network;
 mod processes;
 mod writes;
 
+pub(super) use mounts::{own_mounts, tmpfs};
+
 use super::attempt::{Attempt, Kind};
 
 /// All of them, kind by kind.

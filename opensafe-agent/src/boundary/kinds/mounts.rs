@@ -139,10 +139,32 @@ pub(super) const ALL: &[Attempt] = &[
     shared("mounts.unmount", "unmounting what others use", |site| {
         Ok(umount2(&site.open("mounted"), MntFlags::MNT_DETACH)?)
     }),
+    Attempt::event(
+        "mounts.remove-point",
+        "removing what others have mounted on",
+        &["mount"],
+        |site| fs::remove_dir(site.mounted_elsewhere()?),
+    ),
+    Attempt::event(
+        "mounts.cgroup-v1",
+        "a hierarchy of cgroup v1, which is the host's",
+        &["mount"],
+        |site| {
+            own_mounts()?;
+            let (kind, data) = (Some("cgroup"), Some("none,name=opensafe-boundary"));
+            Ok(mount(
+                kind,
+                &site.open("point"),
+                kind,
+                MsFlags::empty(),
+                data,
+            )?)
+        },
+    ),
 ];
 
 /// A mount namespace of the process's own.
-fn own_mounts() -> io::Result<()> {
+pub(in super::super) fn own_mounts() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     Ok(mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)?)
@@ -153,7 +175,7 @@ fn bind(from: &Path, to: &Path) -> io::Result<()> {
     Ok(mount(Some(from), to, None::<&str>, flags, None::<&str>)?)
 }
 
-fn tmpfs(point: &Path) -> io::Result<()> {
+pub(in super::super) fn tmpfs(point: &Path) -> io::Result<()> {
     let kind = Some("tmpfs");
     Ok(mount(kind, point, kind, MsFlags::empty(), None::<&str>)?)
 }

@@ -6,7 +6,10 @@ use std::{
     os::{
         fd::{AsRawFd as _, OwnedFd},
         linux::net::SocketAddrExt as _,
-        unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener},
+        unix::{
+            fs::symlink,
+            net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener},
+        },
     },
     path::Path,
 };
@@ -34,6 +37,7 @@ scenarios![
     a_denied_unix_socket_is_not_reached_and_an_allowed_one_is,
     a_rule_for_one_kind_of_access_leaves_the_others,
     names_of_protected_files_can_be_neither_taken_nor_given,
+    where_sockets_are_denied_files_come_from_and_sockets_do_not,
     a_directory_above_a_protected_place_is_not_moved_away,
     what_is_audited_goes_ahead_and_is_on_record_each_time,
     observing_denies_nothing_and_records_what_it_would_have_denied,
@@ -601,6 +605,44 @@ fn names_of_protected_files_can_be_neither_taken_nor_given() -> Result<Outcome> 
     });
     problems.check(!given.exists(), || "a name was given".into());
     problems.outcome()
+}
+
+fn where_sockets_are_denied_files_come_from_and_sockets_do_not() -> Result<Outcome> {
+    let folder = directory()?;
+    let path = |name: &str| folder.path().join(name);
+    // As a package manager's store and a workspace are, of which only the latter may have servers.
+    for name in ["store", "ws"] {
+        fs::create_dir(path(name))?;
+    }
+    for name in ["linked", "moved", "exchanged"] {
+        write(&path("store").join(name), "x")?;
+    }
+    write(&path("ws/other"), "x")?;
+    symlink("linked", path("store/symlink"))?;
+    let _listeners = [
+        UnixListener::bind(path("store/socket"))?,
+        UnixListener::bind(path("store/log"))?,
+    ];
+    let own = format!("unix:{}/**", path("ws").display());
+    let policy = Policy::open()
+        .default("connect", "deny")
+        .rule(allow("own").connect(own));
+    let mut batch = Batch::new(&policy)?;
+    let to_ws =
+        |verb: &str, name: &str| attempt(verb, &[path("store").join(name), path("ws").join(name)]);
+    batch.works(to_ws("link", "linked"));
+    batch.works(to_ws("rename", "moved"));
+    batch.works(to_ws("rename", "symlink"));
+    batch.works(attempt(
+        "exchange",
+        &[path("store/exchanged"), path("ws/other")],
+    ));
+    let denied =
+        |name: &str| file("defaults.file", path("store").join(name), "connect").of_any_kind();
+    batch.denied(to_ws("link", "socket"), denied("socket"));
+    batch.denied(to_ws("rename", "log"), denied("log"));
+    batch.check()?;
+    held()
 }
 
 fn a_directory_above_a_protected_place_is_not_moved_away() -> Result<Outcome> {

@@ -1,6 +1,13 @@
 //! Runs that go on side by side have one set of kernel programs.
 
-use std::{ffi::OsString, fs, io::Write as _, path::PathBuf, process::Stdio};
+use std::{
+    ffi::OsString,
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::{
@@ -10,8 +17,8 @@ use nix::{
 
 use crate::{
     harness::{
-        Finished, Leftovers, Outcome, Policy, Problems, Run, Running, deny, directory, own_copy,
-        wait_for, write,
+        Finished, Leftovers, Outcome, Policy, Problems, Run, Running, deny, directory, held,
+        own_copy, wait_for, write,
     },
     scenarios,
 };
@@ -24,13 +31,14 @@ scenarios![
 /// Those to which a kernel makes no difference.
 pub(super) mod ends {
     use super::{
-        runs_that_start_at_once_load_one_set,
+        false_sets_of_programs_are_waited_for_once, runs_that_start_at_once_load_one_set,
         whoever_loaded_the_programs_may_end_in_any_way_and_the_others_go_on,
     };
 
     crate::scenarios![
         whoever_loaded_the_programs_may_end_in_any_way_and_the_others_go_on,
         runs_that_start_at_once_load_one_set,
+        false_sets_of_programs_are_waited_for_once,
     ];
 }
 
@@ -239,6 +247,61 @@ fn runs_that_start_at_once_load_one_set() -> Result<Outcome> {
     }
     Leftovers::gone_since(&before)?;
     problems.outcome()
+}
+
+/// Makes BPF file systems with nothing in them, and becomes an `opensafe` that has them open and cannot end, as nobody reads
+/// what it says.
+const FALSE_SETS: &str = r"
+import ctypes, fcntl, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+for _ in range(int(sys.argv[1])):
+    # fsopen(2), fsconfig(2) with FSCONFIG_CMD_CREATE, fsmount(2)
+    context = libc.syscall(430, b'bpf', 0)
+    libc.syscall(431, context, 6, None, None, 0)
+    made = libc.syscall(432, context, 0, 0)
+    if made < 0:
+        sys.exit(os.strerror(ctypes.get_errno()))
+    os.set_inheritable(made, True)
+    os.close(context)
+reader, writer = os.pipe()
+fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+os.write(writer, bytes(4096))
+os.set_inheritable(reader, True)
+os.dup2(writer, 1)
+print('made', file=sys.stderr, flush=True)
+os.execv(sys.argv[2], ['opensafe', '--help'])
+";
+
+fn false_sets_of_programs_are_waited_for_once() -> Result<Outcome> {
+    const SETS: u32 = 30;
+    // For each of them alone, `opensafe` waits that long for who made it to say when it was.
+    const FOR_ONE: Duration = Duration::from_secs(2);
+    let ground = Ground::new()?;
+    let mut keeper = Command::new("python3")
+        .args(["-c", FALSE_SETS, &SETS.to_string()])
+        .arg(&ground.copy)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let stderr = keeper.stderr.take().context("no standard error")?;
+    let mut said = String::new();
+    BufReader::new(stderr).read_line(&mut said)?;
+    let keeps = || -> Result<()> {
+        ensure!(said == "made\n", "nobody keeps false sets: {said}");
+        wait_for("an opensafe that keeps them", || {
+            fs::read_link(format!("/proc/{}/exe", keeper.id())).is_ok_and(|exe| exe == ground.copy)
+        })?;
+        let start = Instant::now();
+        finish(ground.reader(None)?)?.sound()?;
+        let took = start.elapsed();
+        ensure!(took < FOR_ONE * SETS / 2, "a run took {took:?}");
+        Ok(())
+    };
+    let kept = keeps();
+    keeper.kill()?;
+    keeper.wait()?;
+    kept?;
+    held()
 }
 
 fn a_process_keeps_its_policy_in_another_sandbox_s_cgroup() -> Result<Outcome> {

@@ -79,6 +79,12 @@ impl Expected {
         Self::new("socket", rule).text("opensafe.network.family", family.as_bytes())
     }
 
+    /// The line of an operation on others, and which way it was.
+    pub(crate) fn operation(event: &'static str, how: &str) -> Self {
+        Self::new(event, &format!("defaults.{event}"))
+            .text("opensafe.operation.how", how.as_bytes())
+    }
+
     /// And this text.
     pub(crate) fn text(mut self, key: &'static str, value: &[u8]) -> Self {
         self.texts.push((key, value.to_vec()));

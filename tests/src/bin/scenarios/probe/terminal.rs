@@ -1,10 +1,13 @@
 //! Attempts on terminals.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::{File, OpenOptions},
     io,
-    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
     process::Stdio,
     thread::sleep,
     time::Duration,
@@ -13,6 +16,7 @@ use std::{
 use nix::{
     errno::Errno,
     libc,
+    pty::openpty,
     sys::signal::{SigSet, Signal},
     unistd::{Pid, getpgrp, setpgid, setsid, tcsetpgrp},
 };
@@ -32,6 +36,41 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
     ("take-terminal", |a| {
         setsid()?;
         take(&open(argument(a, 0)?)?)
+    }),
+    // What leaves a terminal unfit for the next to use it, undone where it can be; `new` is one made for it.
+    ("set-discipline", |a| {
+        // N_NULL, which gives nothing on, and N_TTY (include/uapi/linux/tty.h).
+        on_terminal(a, |terminal| {
+            [27, 0].iter().try_for_each(|discipline: &i32| {
+                command(
+                    terminal,
+                    libc::TIOCSETD,
+                    Some(std::ptr::from_ref(discipline).cast()),
+                )
+            })
+        })
+    }),
+    ("lock-settings", |a| {
+        on_terminal(a, |terminal| {
+            // A `struct termios` takes less: first each setting is locked, then none.
+            [0xff_u8, 0]
+                .map(|all| [all; 64])
+                .iter()
+                .try_for_each(|lock| {
+                    command(terminal, libc::TIOCSLCKTRMIOS, Some(lock.as_ptr().cast()))
+                })
+        })
+    }),
+    ("have-it-alone", |a| {
+        on_terminal(a, |terminal| {
+            command(terminal, libc::TIOCEXCL, None)?;
+            command(terminal, libc::TIOCNXCL, None)
+        })
+    }),
+    ("hang-up-by-ioctl", |a| {
+        // include/uapi/asm-generic/ioctls.h.
+        const TIOCVHANGUP: libc::Ioctl = 0x5437;
+        on_terminal(a, |terminal| command(terminal, TIOCVHANGUP, None))
     }),
     // Leaves a child in its process group, goes to the foreground with another, and has the child read the terminal: the
     // kernel then stops all that is in the group that was left (SIGTTIN).
@@ -55,6 +94,30 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         child.wait().map(drop)
     }),
 ];
+
+fn on_terminal(
+    arguments: &[OsString],
+    act: impl FnOnce(&OwnedFd) -> io::Result<()>,
+) -> io::Result<()> {
+    let which = argument(arguments, 0)?;
+    if which == "new" {
+        return act(&openpty(None, None)?.slave);
+    }
+    act(&open(which)?.into())
+}
+
+/// `argument` is what the command takes; none for those that take no argument.
+#[allow(unsafe_code, reason = "ioctl(2) has no safe wrapper for these")]
+fn command(
+    terminal: &OwnedFd,
+    command: libc::Ioctl,
+    argument: Option<*const u8>,
+) -> io::Result<()> {
+    let argument = argument.unwrap_or(std::ptr::null());
+    // SAFETY: the kernel reads at most an integer or a `struct termios` there, for which the callers have room.
+    Errno::result(unsafe { libc::ioctl(terminal.as_raw_fd(), command, argument) })?;
+    Ok(())
+}
 
 fn open(path: &OsStr) -> io::Result<File> {
     OpenOptions::new()

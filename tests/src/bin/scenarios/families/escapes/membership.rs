@@ -6,17 +6,20 @@ use anyhow::Result;
 
 use crate::{
     harness::{
-        Attempt, Escape, Expected, Ground, Outcome, Policy, Problems, Try, attempt, deny, file,
-        steps, this_program, wait_for, way,
+        Attempt, Batch, Escape, Expected, Ground, Outcome, Policy, Problems, Try, attempt, deny,
+        file, steps, this_program, wait_for, way,
     },
     scenarios,
 };
 
 scenarios![
     leaving_the_cgroup_in_any_way_leaves_no_rule_behind,
+    who_may_be_born_in_another_cgroup_keeps_its_policy,
     a_process_outside_is_neither_read_nor_changed_nor_signalled,
     who_watches_is_neither_stopped_nor_killed,
     nothing_is_typed_into_the_terminal_outside,
+    the_terminal_outside_stays_fit_for_who_uses_it_next,
+    what_is_done_to_a_terminal_of_its_own_is_its_own_affair,
     no_terminal_is_taken_from_a_session_outside,
     nobody_outside_is_made_to_wait,
     mounts_of_the_processes_outside_stay_as_they_are,
@@ -91,7 +94,16 @@ fn leaving_the_cgroup_in_any_way_leaves_no_rule_behind() -> Result<Outcome> {
                 ),
             )
             .or_ends("status 9")
-            .or_ends("status 1"),
+            .on_record(Expected::operation("cgroup", "CLONE_INTO_CGROUP")),
+            way(
+                "a child that reads nothing, born in the root cgroup",
+                attempt(
+                    "command",
+                    &["python3", "-c", BORN_ELSEWHERE, "/sys/fs/cgroup", "/usr/bin/true"],
+                ),
+            )
+            .or_ends("status 9")
+            .on_record(Expected::operation("cgroup", "CLONE_INTO_CGROUP")),
             way(
                 "a child of one who left",
                 steps(&[
@@ -119,6 +131,27 @@ fn leaving_the_cgroup_in_any_way_leaves_no_rule_behind() -> Result<Outcome> {
         ]
     };
     Escape::new(&ground, &policy, &ways).check("membership.cgroup")
+}
+
+fn who_may_be_born_in_another_cgroup_keeps_its_policy() -> Result<Outcome> {
+    let ground = Ground::new()?;
+    let policy = policy(&ground).default("cgroup", "allow");
+    let born = |command: &[&str]| {
+        let words = ["python3", "-c", BORN_ELSEWHERE, "/sys/fs/cgroup"];
+        attempt("command", &[&words, command].concat())
+    };
+    let mut batch = Batch::new(&policy)?;
+    // It says where it is, or fails.
+    batch.works(born(&["/usr/bin/grep", "-qx", "0::/", "/proc/self/cgroup"]));
+    let token = ground.text("secret/token");
+    batch.fails(born(&["/usr/bin/cat", &token]), "status 1");
+    let (finished, mut problems) = batch.run()?;
+    let expected = read_secret(&ground);
+    let mut denials = finished.record.denials();
+    problems.check(denials.any(|line| expected.is_shown_by(line)), || {
+        format!("not on record: {expected}")
+    });
+    problems.outcome()
 }
 
 fn a_process_outside_is_neither_read_nor_changed_nor_signalled() -> Result<Outcome> {
@@ -238,6 +271,62 @@ fn nothing_is_typed_into_the_terminal_outside() -> Result<Outcome> {
         ..Escape::new(&ground, &policy, &ways)
     }
     .check("membership.terminal")
+}
+
+/// A command on a terminal of its own as standard input, which may be hung up: what it prints goes elsewhere.
+const ON_A_TERMINAL: &str = r"
+import fcntl, os, pty, signal, sys, termios
+keyboard, terminal = pty.openpty()
+if os.fork() == 0:
+    os.close(keyboard)
+    os.setsid()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    os.dup2(terminal, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.execvp(sys.argv[1], sys.argv[1:])
+os.close(terminal)
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+";
+
+/// Commands that leave a terminal unfit. The last takes it from all who have it.
+const UNFIT: [(&str, &str); 4] = [
+    ("another line discipline (TIOCSETD)", "set-discipline"),
+    ("settings that stay (TIOCSLCKTRMIOS)", "lock-settings"),
+    ("nobody else may open it (TIOCEXCL)", "have-it-alone"),
+    ("hung up (TIOCVHANGUP)", "hang-up-by-ioctl"),
+];
+
+fn the_terminal_outside_stays_fit_for_who_uses_it_next() -> Result<Outcome> {
+    let on_a_terminal = |_: &Ground| ["python3", "-c", ON_A_TERMINAL].map(str::to_owned).to_vec();
+    let run = |ground: &Ground, run: crate::harness::Run| run.wrapped(&on_a_terminal(ground));
+    let ways = |_: &Ground| {
+        UNFIT
+            .iter()
+            .map(|(what, verb)| {
+                let (_, name) = what.split_once('(').unwrap_or_default();
+                let name = name.trim_end_matches(')');
+                way(what, attempt(verb, &["/dev/tty"]))
+                    .on_record(Expected::operation("terminal", name))
+            })
+            .collect()
+    };
+    let ground = Ground::new;
+    Escape {
+        run: &run,
+        outside: &on_a_terminal,
+        ..Escape::new(&ground, &policy, &ways)
+    }
+    .check("membership.terminal-after")
+}
+
+fn what_is_done_to_a_terminal_of_its_own_is_its_own_affair() -> Result<Outcome> {
+    let mut batch = Batch::new(&Policy::open())?;
+    for (_, verb) in UNFIT {
+        batch.works(attempt(verb, &["new"]));
+    }
+    let (finished, mut problems) = batch.run()?;
+    problems.no_denial_but(&finished.record, None);
+    problems.outcome()
 }
 
 /// Somebody who works at a terminal of their own.

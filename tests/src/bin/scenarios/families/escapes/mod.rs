@@ -4,6 +4,7 @@
 
 mod addresses;
 mod execution;
+mod file_systems;
 mod membership;
 mod names;
 mod network;
@@ -14,7 +15,7 @@ mod writes;
 use crate::harness::Scenario;
 
 /// All of them, by what they are about.
-pub(super) const SCENARIOS: [&[Scenario]; 8] = [
+pub(super) const SCENARIOS: [&[Scenario]; 9] = [
     names::SCENARIOS,
     writes::SCENARIOS,
     execution::SCENARIOS,
@@ -23,4 +24,5 @@ pub(super) const SCENARIOS: [&[Scenario]; 8] = [
     membership::SCENARIOS,
     rights::SCENARIOS,
     spreading::SCENARIOS,
+    file_systems::SCENARIOS,
 ];

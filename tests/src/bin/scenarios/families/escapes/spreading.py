@@ -21,11 +21,23 @@ def apart(private=False):
         call("mount", None, b"/", None, MS_PRIVATE | MS_REC, None)
 
 
-def by_new_calls(kind, key, value):
-    # fsopen(2), fsconfig(2) with FSCONFIG_SET_STRING and FSCONFIG_CMD_CREATE
+def by_new_calls(kind, key, value, *flags):
+    # fsopen(2), fsconfig(2) with FSCONFIG_SET_FLAG, FSCONFIG_SET_STRING and FSCONFIG_CMD_CREATE
     context = call("syscall", 430, kind, 0)
+    for flag in flags:
+        call("syscall", 431, context, 0, flag, None, 0)
     call("syscall", 431, context, 1, key, value, 0)
     call("syscall", 431, context, 6, None, None, 0)
+
+
+def one_of(place, *controllers):
+    # Another may be in use, or not be there at all; a refusal is for all of them.
+    for controller in controllers:
+        if LIBC.mount(b"x", place, b"cgroup", 0, controller) == 0:
+            return
+        if ctypes.get_errno() in (1, 13):
+            sys.exit(13)
+    sys.exit("each is used, or there is none")
 
 
 def option(family, level, name, value):
@@ -74,6 +86,14 @@ def try_it(what, place):
     elif what == "cgroup2":
         apart(private=True)
         call("mount", b"x", place + b"/directory", b"cgroup2", 0, None)
+    elif what == "cgroup-controller":
+        apart(private=True)
+        one_of(place + b"/directory", b"hugetlb", b"rdma", b"misc", b"perf_event", b"net_cls", b"net_prio", b"freezer", b"devices")
+    elif what == "cgroup-named":
+        apart(private=True)
+        call("mount", b"x", place + b"/directory", b"cgroup", 0, b"none,name=escape")
+    elif what == "cgroup-by-parameter":
+        by_new_calls(b"cgroup", b"name", b"escape", b"none")
     elif what == "debugfs-by-parameter":
         by_new_calls(b"debugfs", b"mode", b"755")
     elif what == "binfmt":

@@ -1,20 +1,27 @@
 //! What is done in namespaces of a sandbox's own and shows in others; and packets and names that lead outside by a way of
 //! their own.
 
-use std::process::Command;
+use std::{
+    cell::RefCell,
+    fs,
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::{
     harness::{
-        Attempt, Escape, Ground, Outcome, Policy, Problems, Run, Try, allow, attempt, deny, way,
+        Attempt, Escape, Expected, Ground, Outcome, Policy, Problems, Run, Try, allow, attempt,
+        deny, wait_for, way,
     },
     scenarios,
 };
 
 scenarios![
     no_mount_outside_is_changed_from_a_namespace_of_its_own,
+    what_is_mounted_on_in_any_namespace_stays_where_it_is,
     no_packet_takes_a_device_of_the_sandbox_s_choice,
     a_denied_abstract_name_is_not_taken,
     the_first_process_is_not_controlled_by_opensafe,
@@ -117,6 +124,18 @@ fn no_mount_outside_is_changed_from_a_namespace_of_its_own() -> Result<Outcome> 
             by_script("tracefs", "tracefs", &elsewhere),
             by_script("cgroup2", "cgroup2", &elsewhere),
             by_script(
+                "a controller, by cgroup's first version",
+                "cgroup-controller",
+                &elsewhere,
+            )
+            .where_there_is("a controller that cgroup2 does not use"),
+            by_script(
+                "a hierarchy of cgroup's first version",
+                "cgroup-named",
+                &elsewhere,
+            ),
+            by_script("the same by fsconfig(2)", "cgroup-by-parameter", &elsewhere),
+            by_script(
                 "debugfs, by fsconfig(2)",
                 "debugfs-by-parameter",
                 &elsewhere,
@@ -134,7 +153,21 @@ fn no_mount_outside_is_changed_from_a_namespace_of_its_own() -> Result<Outcome> 
         ]);
         ways
     };
+    let controllers = || fs::read_to_string("/sys/fs/cgroup/cgroup.controllers");
+    let before = controllers()?;
+    // Those that were taken outside come back when the kernel finds the time.
+    let ground = || {
+        wait_for("the controllers of cgroup2", || {
+            controllers().is_ok_and(|now| now == before)
+        })?;
+        mounts()
+    };
     let after = |ground: &Ground, problems: &mut Problems| {
+        problems.equal(
+            "the controllers of cgroup2",
+            controllers().unwrap_or_default(),
+            before.clone(),
+        );
         for (what, name) in MOUNTS {
             let place = ground.path(name).join("shared");
             let read = std::fs::read_to_string(place.join("file"));
@@ -147,9 +180,94 @@ fn no_mount_outside_is_changed_from_a_namespace_of_its_own() -> Result<Outcome> 
             );
         }
     };
-    let mut escape = Escape::new(&mounts, &|_| Policy::open(), &ways);
+    let mut escape = Escape::new(&ground, &|_| Policy::open(), &ways);
     escape.after = &after;
     escape.check("spreading.mounts")
+}
+
+/// A process with mounts of its own, which the namespace that runs start in does not have.
+struct Elsewhere {
+    ground: Ground,
+    process: u32,
+}
+
+/// What it mounts on, and what is put beside.
+const MOUNTED_ON: [&str; 5] = ["directory", "file", "replaced", "moved", "exchanged"];
+
+impl Elsewhere {
+    fn new() -> Result<Self> {
+        let mut ground = Ground::new()?;
+        ground.file("ws/file")?;
+        for name in [
+            "directory",
+            "replaced",
+            "moved",
+            "exchanged",
+            "one",
+            "other",
+        ] {
+            ground.directory(&format!("ws/{name}"))?;
+        }
+        const SCRIPT: &str = "cd \"$0\" && mount --bind /etc/hostname file \
+            && for at in directory replaced moved exchanged; do mount -t tmpfs x $at || exit; done \
+            && echo mounted && exec sleep infinity";
+        let mut child = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT])
+            .arg(ground.path("ws"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (process, stdout) = (child.id(), child.stdout.take().context("no output")?);
+        let child = RefCell::new(child);
+        ground.undo(move || {
+            let _ = child.borrow_mut().kill();
+            let _ = child.borrow_mut().wait();
+        });
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        ensure!(line == "mounted\n", "it could not mount: {line:?}");
+        Ok(Self { ground, process })
+    }
+}
+
+fn what_is_mounted_on_in_any_namespace_stays_where_it_is() -> Result<Outcome> {
+    let ways = |elsewhere: &Elsewhere| {
+        let t = |name: &str| elsewhere.ground.text(&format!("ws/{name}"));
+        let on =
+            |what, attempt| way(what, attempt).on_record(Expected::operation("mount", "umount"));
+        vec![
+            on(
+                "a directory is removed",
+                attempt("rmdir", &[t("directory")]),
+            ),
+            on("a file is removed", attempt("unlink", &[t("file")])),
+            on(
+                "a directory takes the name of one",
+                attempt("rename", &[t("one"), t("replaced")]),
+            ),
+            on(
+                "one takes another name",
+                attempt("rename", &[t("moved"), t("elsewhere")]),
+            ),
+            on(
+                "one changes places with another",
+                attempt("exchange", &[t("exchanged"), t("other")]),
+            ),
+        ]
+    };
+    let after = |elsewhere: &Elsewhere, problems: &mut Problems| {
+        let mounts = format!("/proc/{}/mountinfo", elsewhere.process);
+        let mounts = fs::read_to_string(mounts).unwrap_or_default();
+        for name in MOUNTED_ON {
+            let point = format!(" {} ", elsewhere.ground.text(&format!("ws/{name}")));
+            problems.check(mounts.contains(&point), || {
+                format!("what was mounted on {name} outside is gone")
+            });
+        }
+    };
+    let mut escape = Escape::new(&Elsewhere::new, &|_| Policy::open(), &ways);
+    escape.after = &after;
+    escape.check("spreading.elsewhere")
 }
 
 fn no_packet_takes_a_device_of_the_sandbox_s_choice() -> Result<Outcome> {

@@ -140,6 +140,12 @@ pub const fn socket_class(socket_type: u32) -> u32 {
     }
 }
 
+/// Where the number of the latest look stands that any agent took at the mounts; a policy's epoch is that of the look that
+/// it comes from.
+pub const LATEST_LOOK: u32 = 0;
+/// Where the one stands up to which no device number counts: after it a superblock was made that could not be noted.
+pub const UNNOTED_LOOK: u32 = 1;
+
 /// A run's record, which no sandbox changes: where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -52,13 +52,19 @@ impl Actor {
         Self::of(sandbox_of(task, cgroup, armed_first)?, cgroup)
     }
 
-    /// A task in `sandbox`. What a sandbox names and the tables lack cannot be (the agent installs
+    /// The running task in `sandbox`; `None` for the agent. What a sandbox names and the tables lack cannot be (the agent installs
     /// in that order); it then counts as outside only because there is nothing left to ask.
     #[inline(always)]
     pub fn of(sandbox: SandboxId, cgroup: u64) -> Option<Self> {
         let Sandbox {
-            policy, enforce, ..
+            policy,
+            enforce,
+            agent,
+            ..
         } = *SANDBOXES.get(sandbox.0)?;
+        if agent == process() {
+            return None;
+        }
         Some(Self {
             sandbox: sandbox.0,
             cgroup,
@@ -94,7 +100,7 @@ impl Actor {
 #[inline(always)]
 pub fn current_sandbox() -> Option<SandboxId> {
     let (task, cgroup) = current_task_and_cgroup();
-    sandbox_of(task, cgroup, armed)
+    sandbox_of(task, cgroup, armed).filter(|sandbox| !is_agent(*sandbox, process()))
 }
 
 // A look-up is written out in each program, so each of the filters is asked once.
@@ -124,7 +130,7 @@ fn sandbox_of(
 /// Whether a process is the agent of a sandbox. Root inside may have moved it into the cgroup; it is not to be confined there
 /// like those that it watches.
 #[inline(always)]
-fn is_agent(sandbox: SandboxId, process: u32) -> bool {
+pub fn is_agent(sandbox: SandboxId, process: u32) -> bool {
     SANDBOXES
         .get(sandbox.0)
         .is_some_and(|sandbox| sandbox.agent == process)
@@ -172,6 +178,10 @@ pub fn marked(task: Task) -> Option<SandboxId> {
 /// Whether a task is in that sandbox, by its mark or its cgroup.
 #[inline(always)]
 pub fn is_in(task: Task, sandbox: u32) -> bool {
+    // Whatever else is known of it.
+    if is_agent(SandboxId(sandbox), task.process().unwrap_or(0)) {
+        return false;
+    }
     if let Some(found) = marked(task) {
         return found.0 == sandbox;
     }
@@ -180,7 +190,6 @@ pub fn is_in(task: Task, sandbox: u32) -> bool {
         .and_then(|set| set.default_cgroup())
         .and_then(|cgroup| cgroup.id());
     matches!(cgroup.and_then(armed), Some(found) if found.0 == sandbox)
-        && !is_agent(SandboxId(sandbox), task.process().unwrap_or(0))
 }
 
 /// Marks a task.

@@ -76,9 +76,13 @@ pub fn is_record(inode: Option<Inode>) -> bool {
     let Some(inode) = inode.filter(|inode| inode.0 != 0) else {
         return false; // it does not exist yet
     };
+    let device = inode.superblock().and_then(Superblock::dev);
+    let (Some(number), Some(device)) = (inode.number(), device) else {
+        return true; // what it is cannot be told
+    };
     let key = RecordKey {
-        inode: inode.number().unwrap_or(0),
-        device: u64::from(inode.superblock().and_then(Superblock::dev).unwrap_or(0)),
+        inode: number,
+        device: u64::from(device),
     };
     // SAFETY: only whether it is there matters.
     unsafe { RECORDS.get(&key) }.is_some()

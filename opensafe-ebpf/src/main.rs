@@ -195,15 +195,16 @@ fn inode_free_security(ctx: LsmContext) -> i32 {
 /// A superblock is made, of anyone's, before it has its device number.
 #[lsm(hook = "sb_alloc_security")]
 fn sb_alloc_security(ctx: LsmContext) -> i32 {
-    superblock::made(&ctx);
-    0
+    superblock::made(&ctx)
 }
 
 /// A new superblock, of anyone's: its device number may have been another's.
 #[lsm(hook = "sb_kern_mount")]
 fn sb_kern_mount(ctx: LsmContext) -> i32 {
-    superblock::note(&ctx);
-    gate(|actor| mount::new_superblock(actor, &ctx))
+    match superblock::note(&ctx) {
+        0 => gate(|actor| mount::new_superblock(actor, &ctx)),
+        errno => errno,
+    }
 }
 
 /// A superblock goes, and that it was a sandbox's own.

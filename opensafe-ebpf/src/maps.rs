@@ -248,23 +248,19 @@ fn with(address: u64, number: u16) -> u64 {
 #[map]
 pub static OWN_TERMINALS: HashMap<u64, u64> = HashMap::with_max_entries(4096, 0);
 
-/// [`LATEST_LOOK`] and [`UNNOTED_LOOK`].
+/// `LATEST_LOOK` and `UNNOTED_LOOK` of [`opensafe_common::tables`].
 #[map]
 pub static LOOKS: Array<u64> = Array::with_max_entries(2, 0);
-/// The number of the latest look that any agent took at the mounts; a policy's epoch is that of the look that it comes
-/// from.
-pub const LATEST_LOOK: u32 = 0;
-/// The latest look after which a superblock was made for which there was no room in [`MADE`].
-pub const UNNOTED_LOOK: u32 = 1;
-
 /// Device number → the latest look when a superblock with it was made. Anonymous numbers are given out from the lowest, so
 /// they are as many as there are file systems at once.
 #[map]
-pub static MADE: HashMap<u32, u64> = HashMap::with_max_entries(16_384, 0);
+pub static MADE: HashMap<u32, u64> = HashMap::with_max_entries(MAX_SUPERBLOCKS, 0);
+/// Superblocks of anyone's that can be told apart at once, 4 MiB for each of these two maps.
+const MAX_SUPERBLOCKS: u32 = 65_536;
 
 /// Addresses of superblocks that were made and never mounted yet, of anyone's; an entry goes with its superblock.
 #[map]
-pub static UNMOUNTED: HashMap<u64, u8> = HashMap::with_max_entries(16_384, 0);
+pub static UNMOUNTED: HashMap<u64, u8> = HashMap::with_max_entries(MAX_SUPERBLOCKS, 0);
 
 /// Address of a tmpfs's superblock → the sandbox that made it; the entry goes when the superblock does.
 #[map]

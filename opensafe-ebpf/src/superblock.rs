@@ -5,12 +5,16 @@
 //! what a policy has for its number counts only if the policy comes from a later look.
 
 use aya_ebpf::programs::LsmContext;
-use opensafe_common::tables::{Start, SuperblockKey, sandbox_of_policy};
+use opensafe_common::tables::{LATEST_LOOK, Start, SuperblockKey, UNNOTED_LOOK, sandbox_of_policy};
 
 use crate::{
+    actor::current_sandbox,
     kernel::Superblock,
-    maps::{LATEST_LOOK, LOOKS, MADE, OWN_TMPFS, POLICIES, SUPERBLOCKS, UNMOUNTED, UNNOTED_LOOK},
+    maps::{LOOKS, MADE, OWN_TMPFS, POLICIES, SUPERBLOCKS, UNMOUNTED},
 };
+
+/// `ENOMEM` of include/uapi/asm-generic/errno-base.h.
+const ENOMEM: i32 = 12;
 
 /// Where the automata start for a superblock: by its device, else by its type.
 #[inline(always)]
@@ -88,32 +92,47 @@ extern "C" fn is_anothers(policy: u32, device: u32) -> u64 {
     u64::from(made >= u64::from(policy.epoch) || unnoted >= u64::from(policy.epoch))
 }
 
-/// Notes that a superblock is there and not mounted yet: the argument of `sb_alloc_security`.
+/// Notes that a superblock is there and not mounted yet: the argument of `sb_alloc_security`. A sandbox that has used up the
+/// room for that makes no more.
 #[inline(always)]
-pub fn made(ctx: &LsmContext) {
-    if UNMOUNTED.insert(&ctx.arg::<u64>(0), &0, 0).is_err() {
-        doubt_all();
+pub fn made(ctx: &LsmContext) -> i32 {
+    if UNMOUNTED.insert(&ctx.arg::<u64>(0), &0, 0).is_ok() {
+        return 0;
     }
+    if current_sandbox().is_some() {
+        return -ENOMEM;
+    }
+    doubt_all();
+    0
 }
 
 /// Notes that a superblock's device number is new: the argument of `sb_kern_mount`. One that is mounted already, and is
 /// mounted once more, is not new.
 #[inline(always)]
-pub fn note(ctx: &LsmContext) {
+pub fn note(ctx: &LsmContext) -> i32 {
     let superblock = Superblock(ctx.arg::<u64>(0));
     // Each mount, and whoever is about to make one, has a reference; mount(2) of newer kernels (7.2, not 6.12) has made its
     // mount by then. Of what was made before these programs were there, references are all that is known.
     let is_first = UNMOUNTED.remove(&superblock.0).is_ok();
     if !is_first && superblock.references().is_some_and(|count| count > 1) {
-        return;
+        return 0;
     }
+    let device = superblock.dev();
+    if device.is_some_and(|device| note_device(device) && note_device(device)) {
+        return 0;
+    }
+    if current_sandbox().is_some() {
+        return -ENOMEM;
+    }
+    doubt_all();
+    0
+}
+
+/// Twice, in case that a look was taken between reading its number and noting it.
+#[inline(always)]
+fn note_device(device: u32) -> bool {
     let latest = LOOKS.get(LATEST_LOOK).copied().unwrap_or(u64::MAX);
-    let noted = superblock
-        .dev()
-        .is_some_and(|device| MADE.insert(&device, &latest, 0).is_ok());
-    if !noted {
-        doubt_all();
-    }
+    MADE.insert(&device, &latest, 0).is_ok()
 }
 
 /// From now on no device number counts until the mounts were looked at again.
@@ -121,8 +140,9 @@ pub fn note(ctx: &LsmContext) {
 fn doubt_all() {
     let latest = LOOKS.get(LATEST_LOOK).copied().unwrap_or(u64::MAX);
     if let Some(unnoted) = LOOKS.get_ptr_mut(UNNOTED_LOOK) {
-        // SAFETY: a map's value, one aligned word, that only this writes; of two that do, both write a look of now.
-        unsafe { *unnoted = latest };
+        // One more than it is, in case that another look is being taken: then two looks dispel the doubt in place of one.
+        // SAFETY: a map's value, which is one aligned word and lives as long as the map; whoever else writes it writes a word.
+        unsafe { *unnoted = latest.saturating_add(1) };
     }
 }
 

@@ -165,10 +165,12 @@ impl Judge<'_> {
         if self.runtime.is_some() {
             let alone = self.alone.iter().find(|(of, _)| *of == name);
             let alone = said(alone.map(|(_, end)| end));
-            if alone == "ok" {
-                return Outcome::ByRuntime(end);
+            match (alone.as_str(), end.as_str()) {
+                // That is no answer of anyone's.
+                ("ok", "no end" | "it did not end" | "it is not here") => {}
+                ("ok", _) => return Outcome::ByRuntime(end),
+                _ => end = alone,
             }
-            end = alone;
         }
         Outcome::NotTried(match end.as_str() {
             "it is not here" | "ENOENT" => "what it takes is not here".to_owned(),

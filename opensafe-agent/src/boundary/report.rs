@@ -150,5 +150,7 @@ impl Report {
             .iter()
             .all(|tried| !tried.outcome.is_failure())
             && self.work.iter().all(|work| work.passed != Some(false))
+            // Where a runtime lets nothing be tried, nothing is known of the sandbox.
+            && (self.runtime.is_none() || self.counts().stopped > 0)
     }
 }

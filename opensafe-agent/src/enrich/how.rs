@@ -50,9 +50,13 @@ fn signal(number: u32) -> String {
     known.map_or_else(|| format!("signal {number}"), |signal| signal.to_string())
 }
 
-/// include/uapi/asm-generic/ioctls.h
+/// include/uapi/asm-generic/ioctls.h; include/uapi/linux/{kd,vt}.h
 fn terminal(number: u32) -> String {
     match number {
+        0x4b3a => "KDSETMODE".to_owned(),
+        0x4b45 => "KDSKBMODE".to_owned(),
+        0x4b51 => "KDSKBMUTE".to_owned(),
+        0x5602 => "VT_SETMODE".to_owned(),
         0x5412 => "TIOCSTI".to_owned(),
         0x541c => "TIOCLINUX".to_owned(),
         0x541d => "TIOCCONS".to_owned(),

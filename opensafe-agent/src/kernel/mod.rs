@@ -32,7 +32,7 @@ use aya::{Btf, Ebpf, EbpfError, EbpfLoader, maps::MapError};
 use opensafe_common::{
     counter::Counter,
     layout::Host,
-    tables::{RecordKey, Sandbox},
+    tables::{RecordKey, Sandbox, UNNOTED_LOOK},
 };
 use zerocopy::IntoBytes;
 
@@ -103,6 +103,9 @@ pub enum KernelError {
     /// The maps' lock could not be asked for.
     #[error("cannot lock what the runs share: {0}")]
     Lock(io::Error),
+    /// Two runs would write to one record.
+    #[error("the record is that of another run, which goes on\n  name another one by --record")]
+    AnothersRecord,
     /// Whoever started it does not want to wait for another run any more.
     #[error("gave up waiting for another run to load the kernel programs")]
     GivenUp,
@@ -219,10 +222,13 @@ impl Kernel {
         seat::next_look(&mut self.maps).map(Look)
     }
 
-    /// Whether a superblock with this device number was made after that look.
+    /// Whether a superblock with this device number was, or may have been, made after that look.
     pub fn is_made_since(&mut self, look: Look, device: Dev) -> bool {
+        let unnoted = self.maps.array::<u64>("LOOKS").ok();
+        let unnoted = unnoted.and_then(|looks| looks.get(&UNNOTED_LOOK, 0).ok());
         let made = self.maps.hash::<u32, u64>("MADE").ok();
-        made.and_then(|made| made.get(&device.0, 0).ok())
+        let made = made.and_then(|made| made.get(&device.0, 0).ok());
+        made.max(unnoted)
             .is_some_and(|made| made >= u64::from(look.0))
     }
 
@@ -269,10 +275,25 @@ impl Kernel {
     }
 
     /// Keeps every sandbox from changing a file: the record of this one. As long as this value is there, the file has to be
-    /// open, so that its inode's number is no other's.
+    /// open, so that its inode's number is no other's. On btrfs, files of other subvolumes with the same number are kept too.
+    ///
+    /// # Errors
+    /// If it is the record of another run that goes on.
     pub fn keep_record(&mut self, device: Dev, inode: u64) -> Result<(), KernelError> {
         let device = u64::from(device.0);
-        self.seat.keep(&mut self.maps, RecordKey { inode, device })
+        match self
+            .seat
+            .keep(&mut self.maps, RecordKey { inode, device })?
+        {
+            true => Ok(()),
+            false => Err(KernelError::AnothersRecord),
+        }
+    }
+
+    /// Whether a file is the record of a run that goes on.
+    pub fn is_record(&mut self, device: Dev, inode: u64) -> bool {
+        let device = u64::from(device.0);
+        seat::is_record(&mut self.maps, RecordKey { inode, device })
     }
 
     /// Attaches what was loaded; what is shared is attached already. Where the LSM's hooks are there, the cgroup's are not

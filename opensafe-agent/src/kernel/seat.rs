@@ -2,11 +2,13 @@
 //!
 //! Several runs can share the maps, so places are given out under the lock that goes with them.
 
+use std::path::Path;
+
 use opensafe_common::{
     counter::Counter,
     guarded::sandbox_of_note,
     places::Places,
-    tables::{FIRST_CGROUPS, FirstCgroup, POLICIES_A_SANDBOX, RecordKey},
+    tables::{FIRST_CGROUPS, FirstCgroup, LATEST_LOOK, POLICIES_A_SANDBOX, RecordKey},
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -26,6 +28,7 @@ impl Seat {
     /// Takes a place; `None` if there is none. The caller holds the maps' lock.
     pub(super) fn take(maps: &mut Maps) -> Result<Option<Self>, KernelError> {
         let mut places = read(maps)?;
+        forget_records_of_the_dead(maps, &places);
         let free = (0..)
             .zip(&mut places.owners)
             .find(|(_, owner)| **owner == 0);
@@ -66,12 +69,19 @@ impl Seat {
         Ok(())
     }
 
-    /// Notes where the sandbox's record is.
-    pub(super) fn keep(self, maps: &mut Maps, record: RecordKey) -> Result<(), KernelError> {
+    /// Notes where the sandbox's record is. Whether it is no other's.
+    pub(super) fn keep(self, maps: &mut Maps, record: RecordKey) -> Result<bool, KernelError> {
+        // include/uapi/linux/bpf.h
+        const BPF_NOEXIST: u64 = 1;
         let key: RecordBytes = zerocopy::transmute!(record);
-        maps.hash::<RecordBytes, u32>("RECORDS")?
-            .insert(key, self.sandbox, 0)
-            .map_err(map_error("RECORDS"))
+        let mut records = maps.hash::<RecordBytes, u32>("RECORDS")?;
+        match records.insert(key, self.sandbox, BPF_NOEXIST) {
+            Ok(()) => Ok(true),
+            Err(error) => match records.get(&key, 0) {
+                Ok(_) => Ok(false),
+                Err(_) => Err(map_error("RECORDS")(error)),
+            },
+        }
     }
 
     /// Takes back what names this sandbox. Nobody may be in it any more.
@@ -155,8 +165,22 @@ pub(super) fn next_look(maps: &mut Maps) -> Result<u32, KernelError> {
     Ok(places.looks)
 }
 
-/// Where the latest look's number stands in `LOOKS`.
-const LATEST_LOOK: u32 = 0;
+/// Whether a file is the record of a run.
+pub(super) fn is_record(maps: &mut Maps, record: RecordKey) -> bool {
+    let key: RecordBytes = zerocopy::transmute!(record);
+    let records = maps.hash::<RecordBytes, u32>("RECORDS");
+    records.is_ok_and(|records| records.get(&key, 0).is_ok())
+}
+
+/// What a run that was killed has left: its record is closed, and its inode's number may be another file's by now. The caller
+/// holds the maps' lock.
+fn forget_records_of_the_dead(maps: &mut Maps, places: &Places) {
+    let is_dead = |sandbox: &u32| {
+        let owner = places.owners.get(*sandbox as usize).copied();
+        owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists())
+    };
+    forget::<RecordBytes, _>(maps, "RECORDS", is_dead);
+}
 
 type PlacesBytes = [u8; size_of::<Places>()];
 type FirstBytes = [u8; size_of::<FirstCgroup>()];

@@ -55,8 +55,8 @@ pub struct Cgroup {
     directory: File,
     /// Its `cgroup.kill`. As long as it is open for writing, nobody can make the file system read-only.
     kill: File,
-    /// The `cgroup.procs` of the cgroup in which we are.
-    home: Option<File>,
+    /// The `cgroup.procs` of the cgroup in which we are, and of the root.
+    homes: Vec<File>,
     id: u64,
     gone: bool,
 }
@@ -97,15 +97,15 @@ impl Cgroup {
         let root =
             open(&mount_point, DIRECTORY, Mode::empty()).map_err(io("open", &mount_point))?;
         let parent = make_within(&root, name).map_err(io("create", &path))?;
-        let home = home(&mount_point).ok();
-        Self::made(path.clone(), name, parent, home).map_err(|source| CgroupError::Io {
+        let homes = homes(&mount_point);
+        Self::made(path.clone(), name, parent, homes).map_err(|source| CgroupError::Io {
             what: "open",
             path,
             source,
         })
     }
 
-    fn made(path: PathBuf, name: &str, parent: OwnedFd, home: Option<File>) -> io::Result<Self> {
+    fn made(path: PathBuf, name: &str, parent: OwnedFd, homes: Vec<File>) -> io::Result<Self> {
         let opened = || {
             let directory = File::from(directory_at(&parent, name)?);
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -120,7 +120,7 @@ impl Cgroup {
                 parent,
                 directory,
                 kill,
-                home,
+                homes,
                 id,
                 gone: false,
             }),
@@ -189,23 +189,27 @@ impl Cgroup {
 
     /// Kills all that is in it, without waiting.
     pub fn kill(&self) -> Result<(), CgroupError> {
-        self.leave();
+        // Else we are ended with the others.
+        let _ = self.leave();
         self.kill
             .write_all_at(b"1", 0)
             .map_err(|source| self.error("kill all in", source))
     }
 
-    /// Goes back to where we were if somebody has moved us into it, as root inside can; whether they have.
-    pub fn leave(&self) -> bool {
+    /// Goes back to where we were, or to the root, if somebody has moved us into it, as root inside can. Whether they have.
+    pub fn leave(&self) -> io::Result<bool> {
         let below = format!("/{CGROUP_PARENT}/{}", self.name);
-        let now = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let mut paths = now.lines().filter_map(|line| line.strip_prefix("0::"));
-        let is_inside = paths.any(|path| is_within(path, &below));
-        if is_inside && let Some(mut home) = self.home.as_ref() {
-            // Where that fails, we are ended with the others.
-            let _ = home.write_all(b"0");
+        if let Ok(now) = std::fs::read_to_string("/proc/self/cgroup")
+            && let Some(path) = now.lines().find_map(|line| line.strip_prefix("0::"))
+            && !is_within(path, &below)
+        {
+            return Ok(false);
         }
-        is_inside
+        let mut left = Err(io::ErrorKind::NotFound.into());
+        for mut home in &self.homes {
+            left = left.or_else(|_: io::Error| home.write_all(b"0"));
+        }
+        left.map(|()| true)
     }
 
     /// Processes in it and below, zombies left out.
@@ -338,14 +342,17 @@ fn children(directory: &OwnedFd) -> io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// Opens the `cgroup.procs` of our own cgroup.
-fn home(mount_point: &Path) -> io::Result<File> {
-    let cgroups = std::fs::read_to_string("/proc/self/cgroup")?;
+/// Opens the `cgroup.procs` of our own cgroup, and of the root, in case that it goes with us.
+fn homes(mount_point: &Path) -> Vec<File> {
+    let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = cgroups.lines().find_map(|line| line.strip_prefix("0::/"));
-    let own = own.ok_or(io::ErrorKind::NotFound)?;
-    File::options()
-        .write(true)
-        .open(mount_point.join(own).join(PROCESSES))
+    let directories = own.into_iter().chain([""]);
+    directories
+        .filter_map(|directory| {
+            let path = mount_point.join(directory).join(PROCESSES);
+            File::options().write(true).open(path).ok()
+        })
+        .collect()
 }
 
 /// Whether a path in `/proc/PID/cgroup` leads to a cgroup with that path or below it. The hierarchy may begin above what is

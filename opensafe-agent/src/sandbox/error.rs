@@ -33,6 +33,11 @@ pub enum RunError {
         "only root can arm a sandbox\n  run it with sudo: the command runs as you all the same"
     )]
     NotRoot,
+    #[error(
+        "opensafe sees the processes of a container only, and the kernel's programs those of the host\n  run it in the \
+         host's pid namespace (docker run --pid=host)"
+    )]
+    PidNamespace,
     #[error(transparent)]
     Kernel(#[from] KernelError),
     #[error(transparent)]

@@ -42,6 +42,10 @@ pub(super) struct Life {
     sight: Sight,
     /// What was seen since, and whose tables are being compiled.
     next: Option<Next>,
+    /// When it may be looked again because of what the sandbox has mounted, or is because the last look came to nothing.
+    again_at: Instant,
+    /// Why the last look came to nothing, if it did.
+    failed: Option<String>,
     events: Events,
     kernel: Kernel,
     enricher: Enricher,
@@ -54,10 +58,13 @@ pub(super) struct Life {
 /// and signals do not wait.
 struct Next {
     seen: Sight,
+    since: Instant,
     tables: JoinHandle<Result<Tables, TableError>>,
 }
 
 /// Said when root inside has moved us.
+const HELD: &str = "was moved into the sandbox's cgroup, and cannot leave it";
+/// Said when it has left.
 const MOVED: &str = "was moved into the sandbox's cgroup, and has left it";
 
 /// Mounts in namespaces of the sandbox's own that are given a name at most.
@@ -66,6 +73,10 @@ const MAX_MET: usize = 64;
 const MAX_DRAINED: usize = 4096;
 /// How long who is marked, in the cgroup or not, is given to die.
 const LEFT_PATIENCE: Duration = Duration::from_secs(5);
+/// After how long a look that came to nothing is taken again.
+const RETRY: Duration = Duration::from_secs(5);
+/// How much longer than it took to compile what was met is waited before it is done again.
+const COMPILING_TO_PAUSE: u32 = 3;
 /// How often sinks write, losses are noted and the mount table is looked at.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -82,6 +93,8 @@ impl Life {
             rules,
             sight,
             next: None,
+            again_at: Instant::now(),
+            failed: None,
             events,
             kernel,
             enricher,
@@ -125,8 +138,10 @@ impl Life {
                     }
                     _ = tick.tick() => {
                         self.tick();
-                        if cgroup.leave() {
-                            self.notice(MOVED);
+                        match cgroup.leave() {
+                            Ok(false) => {}
+                            Ok(true) => self.notice(MOVED),
+                            Err(error) => self.notice(&format!("{HELD}: {error}")),
                         }
                     }
                     () = self.events.changed() => {
@@ -158,7 +173,8 @@ impl Life {
         }
         self.sinks.tick();
         self.use_what_is_compiled();
-        if self.next.is_none() && self.sight.has_changed() {
+        let is_due = self.failed.is_some() && Instant::now() >= self.again_at;
+        if self.next.is_none() && (self.sight.has_changed() || is_due) {
             self.look_again(Vec::new);
         }
     }
@@ -197,7 +213,7 @@ impl Life {
     /// what shows other files (an overlay, a disk) stays nameless, or rules could be walked around by
     /// mounting.
     fn meet(&mut self, pid: Pid, place: &Place) {
-        if self.next.is_some() {
+        if self.next.is_some() || Instant::now() < self.again_at {
             return; // it is met again
         }
         let has_it = |mount: &Mount| mount.dev == place.dev;
@@ -230,10 +246,14 @@ impl Life {
 
     /// Has the rules compiled for what is seen now.
     fn look_again(&mut self, met: impl FnOnce() -> Vec<Mount>) {
+        let since = Instant::now();
         let seen = match self.sight.again(&mut self.kernel, met) {
             Ok(Some(seen)) => seen,
-            Ok(None) => return,
-            Err(error) => return self.sinks.notice(&keeps(&error)),
+            Ok(None) => {
+                self.failed = None;
+                return;
+            }
+            Err(error) => return self.keeps(&error),
         };
         let (rules, view) = (Arc::clone(&self.rules), seen.view.clone());
         let tables = move || tables::compile(&rules, &view, Limits::default());
@@ -241,8 +261,14 @@ impl Life {
             .name("tables".to_owned())
             .spawn(tables)
         {
-            Ok(tables) => self.next = Some(Next { seen, tables }),
-            Err(error) => self.sinks.notice(&keeps(&error)),
+            Ok(tables) => {
+                self.next = Some(Next {
+                    seen,
+                    since,
+                    tables,
+                });
+            }
+            Err(error) => self.keeps(&error),
         }
     }
 
@@ -250,24 +276,42 @@ impl Life {
     /// name then, and the verdict for the nameless.
     fn use_what_is_compiled(&mut self) {
         let is_ready = |next: &mut Next| next.tables.is_finished();
-        let Some(Next { seen, tables }) = self.next.take_if(is_ready) else {
+        let Some(Next {
+            seen,
+            since,
+            tables,
+        }) = self.next.take_if(is_ready)
+        else {
             return;
         };
+        // A sandbox that mounts without end does not have this compile without end.
+        self.again_at = Instant::now() + since.elapsed() * COMPILING_TO_PAUSE;
         let tables = match tables.join() {
             Ok(Ok(tables)) => tables,
-            Ok(Err(error)) => return self.sinks.notice(&keeps(&error)),
-            Err(_) => return self.sinks.notice(&keeps(&"the compiler panicked")),
+            Ok(Err(error)) => return self.keeps(&error),
+            Err(_) => return self.keeps(&"the compiler panicked"),
         };
         let generation = match self.kernel.install(&tables, seen.look, self.enforce) {
             Ok(generation) => generation,
-            Err(error) => return self.sinks.notice(&keeps(&error)),
+            Err(error) => return self.keeps(&error),
         };
+        self.failed = None;
         let policy = InForce {
             rules: Arc::clone(&self.rules),
             view: Arc::new(seen.view.clone()),
         };
         self.enricher.policy_changed(generation, policy);
         self.sight = seen;
+    }
+
+    /// Says once that what there was stays, and has it tried again later.
+    fn keeps(&mut self, error: &dyn std::fmt::Display) {
+        self.again_at = Instant::now() + RETRY;
+        let why = keeps(error);
+        if self.failed.as_ref() != Some(&why) {
+            self.sinks.notice(&why);
+            self.failed = Some(why);
+        }
     }
 
     fn losses(&self) -> Losses {
@@ -310,7 +354,10 @@ impl Life {
     }
 
     fn marked_processes(&mut self) -> Vec<Pid> {
-        self.kernel.marked_processes().unwrap_or_default()
+        let mut marked = self.kernel.marked_processes().unwrap_or_default();
+        // Whoever moved us into the cgroup is not to have us end ourselves.
+        marked.retain(|process| process.0 != std::process::id());
+        marked
     }
 
     /// Ends who is still marked, in the cgroup or not: nothing would confine them once the programs go. Gives how many

@@ -10,6 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::{
+    fcntl::{OFlag, open},
+    sys::stat::Mode,
+};
 use opensafe_common::verdict::{Access, Verdict};
 
 use crate::{
@@ -49,6 +53,14 @@ impl RecordPlace {
             existing,
             owner: invoker.owner,
         }
+    }
+
+    /// Where what is there already lies, if anything is.
+    pub(super) fn existing(&self) -> Option<(Dev, u64)> {
+        // O_PATH: neither a device nor a pipe is asked anything.
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let file = open(&self.path, flags, Mode::empty()).ok()?;
+        where_it_is(&File::from(file)).ok()
     }
 
     /// Creates the record.

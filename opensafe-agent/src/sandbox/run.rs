@@ -36,7 +36,7 @@ use crate::{
     enforcement::Enforcement,
     enrich::{Enricher, InForce, Process},
     event::{Pid, UnixNano},
-    kernel::{Events, Kernel, OnWait, Sizes},
+    kernel::{Events, Kernel, KernelError, OnWait, Sizes},
     policy::{Host, Input, Policy, User},
     rules::RuleSet,
     run::{CgroupInfo, HostInfo, Mode, PolicyInfo, RunEnd, RunId, RunStart, UserInfo},
@@ -214,6 +214,9 @@ impl Armed {
         if !Uid::effective().is_root() {
             return Err(RunError::NotRoot);
         }
+        if !is_hosts_pid_namespace() {
+            return Err(RunError::PidNamespace);
+        }
         let sizes = Sizes {
             ring_bytes: RING_BYTES,
             stand_ins: false,
@@ -233,6 +236,12 @@ impl Armed {
             let tables = compile(&prepared.rules, &seen.view)?;
             generation = kernel.install(&tables, seen.look, enforce)?;
             sight = seen;
+        }
+        // Before it is emptied.
+        if let Some((device, inode)) = prepared.record.existing()
+            && kernel.is_record(device, inode)
+        {
+            return Err(KernelError::AnothersRecord.into());
         }
         let record = prepared.record.create(&prepared.id)?;
         let (device, inode) = where_it_is(record.file())
@@ -378,6 +387,14 @@ impl Armed {
             pid: Pid(std::process::id()),
         }
     }
+}
+
+/// Whether processes have the ids here that the kernel's programs know them by (`PROC_PID_INIT_INO` of
+/// include/linux/proc_ns.h). Where that cannot be asked, they are taken to have.
+fn is_hosts_pid_namespace() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    const PROC_PID_INIT_INO: u64 = 0xefff_fffc;
+    std::fs::metadata("/proc/self/ns/pid").map_or(true, |own| own.ino() == PROC_PID_INIT_INO)
 }
 
 /// The process that will become the command.

@@ -48,7 +48,7 @@ impl Sight {
             .now(kernel, met)
             .map_err(|source| system("read the mounts", source))?;
         // One that took another's place and number looks the same.
-        let mut seen = view.mounts.iter();
+        let mut seen = view.mounts.iter().chain(&view.elsewhere);
         if view == self.view && !seen.any(|mount| kernel.is_made_since(self.look, mount.dev)) {
             self.changes = changes;
             return Ok(None);

@@ -37,8 +37,8 @@ impl<'a, S: FnOnce()> Wait<'a, S> {
     /// The signal that asked for an end, if one has come by now.
     pub(super) fn asked_to_end(&mut self) -> Option<Received> {
         if self.end.is_none() {
-            let pending = std::iter::from_fn(|| self.signals.pending());
-            self.end = pending.into_iter().find(|received| received.asks_to_end());
+            let mut pending = std::iter::from_fn(|| self.signals.pending());
+            self.end = pending.find(|received| received.asks_to_end());
         }
         self.end
     }

@@ -14,7 +14,7 @@ use opensafe_common::{
 };
 
 use crate::{
-    actor::{Actor, arm, armed, current_sandbox, disarm, mark, marked, unmark},
+    actor::{Actor, arm, armed, current_sandbox, disarm, is_agent, mark, marked, unmark},
     decide::Decision,
     emit::{Requested, emit},
     gate::{plain_operation, report},
@@ -77,7 +77,9 @@ pub fn fork(ctx: &RawTracePointContext) {
             .cgroups()
             .and_then(|set| set.default_cgroup())
             .and_then(|cgroup| cgroup.id());
-        let Some(sandbox) = cgroup.and_then(armed) else {
+        let process = child.process().unwrap_or(0);
+        let sandbox = cgroup.and_then(armed);
+        let Some(sandbox) = sandbox.filter(|sandbox| !is_agent(*sandbox, process)) else {
             return;
         };
         let _ = mark(child, sandbox);

@@ -120,14 +120,18 @@ pub fn new_superblock(actor: &Actor, ctx: &LsmContext) -> i32 {
             0
         }
         // A hierarchy of cgroup's first version is the host's, whoever mounts it.
+        Some(CGROUP_SUPER_MAGIC) => mounts(actor, superblock),
         // Programs of the sandbox's choice would be handed files that it may run and not read, open (the `O` and `C` of
         // Documentation/admin-guide/binfmt-misc.rst; one of a user namespace's own since Linux 6.7).
-        Some(BINFMTFS_MAGIC | CGROUP_SUPER_MAGIC) => {
-            let root = superblock.root().unwrap_or(Dentry(0));
-            operation(actor, Operation::Mount, How::Mount, 0, 0, root.0)
-        }
+        Some(BINFMTFS_MAGIC) => mounts(actor, superblock),
         _ => 0,
     }
+}
+
+#[inline(always)]
+fn mounts(actor: &Actor, superblock: Superblock) -> i32 {
+    let root = superblock.root().unwrap_or(Dentry(0));
+    operation(actor, Operation::Mount, How::Mount, 0, 0, root.0)
 }
 
 /// `fs_context_parse_param(context, parameter)`: a parameter of a file system that is to be mounted, before the file
@@ -193,9 +197,10 @@ fn is_the_hosts_own(name: u64) -> bool {
         u64::from_le_bytes(*b"efivarfs"),
     ];
     // Of cgroup's first version: its hierarchies take controllers from the second.
-    const SHORTER: [u64; 2] = [
+    const SHORTER: [u64; 3] = [
         u64::from_le_bytes(*b"pstore\0\0"),
         u64::from_le_bytes(*b"cgroup\0\0"),
+        u64::from_le_bytes(*b"cpuset\0\0"),
     ];
     const LOWER_SEVEN: u64 = u64::MAX >> 8;
     let name = read::<u64>(name).unwrap_or(0);

@@ -30,6 +30,11 @@ pub fn ioctl(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
     const TIOCSSERIAL: u32 = 0x541f;
     const TIOCSRS485: u32 = 0x542f;
     const TIOCSISO7816: u32 = 0xc028_5443;
+    // include/uapi/linux/{kd,vt}.h: a console whose keys do nothing, that shows nothing, or that is not left.
+    const KDSKBMODE: u32 = 0x4b45;
+    const KDSKBMUTE: u32 = 0x4b51;
+    const KDSETMODE: u32 = 0x4b3a;
+    const VT_SETMODE: u32 = 0x5602;
     // Unlocks the other end, which nobody can open before.
     const TIOCSPTLCK: u32 = 0x4004_5431;
     match command {
@@ -48,7 +53,7 @@ pub fn ioctl(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
             plain_operation(actor, Operation::Terminal, How::TerminalIoctl, command)
         }
         TIOCVHANGUP | TIOCSETD | TIOCSLCKTRMIOS | TIOCEXCL | TIOCSSERIAL | TIOCSRS485
-        | TIOCSISO7816
+        | TIOCSISO7816 | KDSKBMODE | KDSKBMUTE | KDSETMODE | VT_SETMODE
             if !is_own(actor, file) =>
         {
             plain_operation(actor, Operation::Terminal, How::TerminalIoctl, command)

@@ -273,7 +273,7 @@ os.execv(sys.argv[2], ['opensafe', '--help'])
 ";
 
 fn false_sets_of_programs_are_waited_for_once() -> Result<Outcome> {
-    const SETS: u32 = 30;
+    const SETS: u32 = 60;
     // For each of them alone, `opensafe` waits that long for who made it to say when it was.
     const FOR_ONE: Duration = Duration::from_secs(2);
     let ground = Ground::new()?;

@@ -127,7 +127,7 @@ fn table(story: &Story, style: Style) {
     let total = |name: &str, count: &dyn Fn(&Session) -> Option<u64>| {
         let count = |session| count(session).map_or("?".into(), |count| count.to_string());
         let (honest, astray) = (count(&story.honest), count(&story.astray));
-        println!("  {name:wide$}   {honest:7}  {astray:7}");
+        println!("  {name:wide$}   {honest:7}  {astray}");
     };
     for (name, key) in [
         ("programs run", "opensafe.count.exec.allow"),
@@ -255,15 +255,20 @@ pub(crate) fn outcome(story: &Story, claims: &[Claim], out: &Path, built: &Built
         ("the sessions", "tests/sessions".into()),
         ("the policy", "policies/coding-agent".into()),
         (
-            "a record as a table",
-            format!("\n    {agent} \\\n      events {out}/astray.jsonl"),
+            "why each was denied (in the guest: opensafe events RUN --denied)",
+            format!("\n    {agent} \\\n      events --denied {out}/astray.jsonl"),
         ),
         (
-            "a run of your own",
-            "\n    cargo xtask vm -- opensafe run --policy coding-agent -- COMMAND".into(),
+            "a run of your own, whose record is gone with the guest",
+            "\n    cargo xtask vm -- opensafe run --policy coding-agent --user agent -- COMMAND"
+                .into(),
         ),
     ] {
-        println!("  {what:14} {how}");
+        let line = match how.strip_prefix('\n') {
+            Some(below) => format!("  {what}\n{below}"),
+            None => format!("  {what:14} {how}"),
+        };
+        println!("{line}");
     }
     println!();
 }

@@ -52,19 +52,13 @@ impl Actor {
         Self::of(sandbox_of(task, cgroup, armed_first)?, cgroup)
     }
 
-    /// The running task in `sandbox`; `None` for the agent. What a sandbox names and the tables lack cannot be (the agent installs
+    /// The running task in `sandbox`. What a sandbox names and the tables lack cannot be (the agent installs
     /// in that order); it then counts as outside only because there is nothing left to ask.
     #[inline(always)]
     pub fn of(sandbox: SandboxId, cgroup: u64) -> Option<Self> {
         let Sandbox {
-            policy,
-            enforce,
-            agent,
-            ..
+            policy, enforce, ..
         } = *SANDBOXES.get(sandbox.0)?;
-        if agent == process() {
-            return None;
-        }
         Some(Self {
             sandbox: sandbox.0,
             cgroup,
@@ -113,6 +107,8 @@ fn sandbox_of(
     let marks = marks_like(task).map_or(u64::MAX, Cell::get);
     let by_cgroup = armed(cgroup);
     match by_cgroup {
+        // Surely one of the sandbox, or its agent, moved in, with whom a task of it shares a slot: that leaves all the same
+        // (`Cgroup::leave` in the agent asks nobody), and to ask here would cost everyone.
         Some(sandbox) if marks == one_mark(sandbox) => return by_cgroup,
         None if marks == 0 => return None,
         _ => {}

@@ -5,7 +5,7 @@
 //! compile time, so both sides read the same bytes.
 //!
 //! Reading order: [`verdict`] (what may be decided), [`tables`] (what the kernel reads to decide),
-//! [`operation`] (what else may be decided), [`guarded`] (what is told apart by itself), [`event`] (what it says about it),
+//! [`operation`] (what else may be decided), [`guarded`] and [`ioctl`] (what is told apart by itself), [`event`] (what it says about it),
 //! [`layout`] (where the kernel keeps its fields), [`counter`].
 #![no_std]
 #![forbid(unsafe_code)]
@@ -13,6 +13,7 @@
 pub mod counter;
 pub mod event;
 pub mod guarded;
+pub mod ioctl;
 pub mod layout;
 pub mod operation;
 pub mod places;

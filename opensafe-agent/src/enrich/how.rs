@@ -1,7 +1,7 @@
 //! The way in which an operation was tried, in a person's words.
 
 use nix::sys::signal::Signal;
-use opensafe_common::operation::How;
+use opensafe_common::{ioctl, operation::How};
 
 /// `attach`, `SIGKILL`, `TIOCSTI`: what `how` and its number mean.
 pub(super) fn words(how: How, number: u32) -> String {
@@ -50,26 +50,12 @@ fn signal(number: u32) -> String {
     known.map_or_else(|| format!("signal {number}"), |signal| signal.to_string())
 }
 
-/// include/uapi/asm-generic/ioctls.h; include/uapi/linux/{kd,vt}.h
 fn terminal(number: u32) -> String {
-    match number {
-        0x4b3a => "KDSETMODE".to_owned(),
-        0x4b45 => "KDSKBMODE".to_owned(),
-        0x4b51 => "KDSKBMUTE".to_owned(),
-        0x5602 => "VT_SETMODE".to_owned(),
-        0x5412 => "TIOCSTI".to_owned(),
-        0x541c => "TIOCLINUX".to_owned(),
-        0x541d => "TIOCCONS".to_owned(),
-        0x540c => "TIOCEXCL".to_owned(),
-        0x540e => "TIOCSCTTY".to_owned(),
-        0x541f => "TIOCSSERIAL".to_owned(),
-        0x5423 => "TIOCSETD".to_owned(),
-        0x542f => "TIOCSRS485".to_owned(),
-        0x5437 => "TIOCVHANGUP".to_owned(),
-        0x5457 => "TIOCSLCKTRMIOS".to_owned(),
-        0xc028_5443 => "TIOCSISO7816".to_owned(),
-        other => format!("ioctl {other:#x}"),
-    }
+    let mut known = ioctl::NAMES.iter();
+    known.find(|(known, _)| *known == number).map_or_else(
+        || format!("ioctl {number:#x}"),
+        |(_, name)| (*name).to_owned(),
+    )
 }
 
 /// include/uapi/linux/fs.h; fs/ext4/ext4.h

@@ -2,6 +2,11 @@
 
 use opensafe_common::{
     guarded::{self, is_somebodys_terminal, terminal_note},
+    ioctl::{
+        KDSETMODE, KDSKBMODE, KDSKBMUTE, TIOCCONS, TIOCEXCL, TIOCLINUX, TIOCSCTTY, TIOCSETD,
+        TIOCSISO7816, TIOCSLCKTRMIOS, TIOCSPTLCK, TIOCSRS485, TIOCSSERIAL, TIOCSTI, TIOCVHANGUP,
+        VT_SETMODE,
+    },
     operation::{How, Operation},
 };
 
@@ -16,27 +21,6 @@ use crate::{
 /// has it, or leave it unfit for whoever uses it after the sandbox.
 #[inline(always)]
 pub fn ioctl(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
-    // include/uapi/asm-generic/ioctls.h; TIOCLINUX pastes the console's selection.
-    const TIOCSTI: u32 = 0x5412;
-    const TIOCLINUX: u32 = 0x541c;
-    const TIOCCONS: u32 = 0x541d;
-    const TIOCSCTTY: u32 = 0x540e;
-    // Ends the session; another line discipline, by which nothing typed arrives; settings that cannot be changed any
-    // more, such as that passwords are not shown; nobody else may open it; a serial line's port and interrupt.
-    const TIOCVHANGUP: u32 = 0x5437;
-    const TIOCSETD: u32 = 0x5423;
-    const TIOCSLCKTRMIOS: u32 = 0x5457;
-    const TIOCEXCL: u32 = 0x540c;
-    const TIOCSSERIAL: u32 = 0x541f;
-    const TIOCSRS485: u32 = 0x542f;
-    const TIOCSISO7816: u32 = 0xc028_5443;
-    // include/uapi/linux/{kd,vt}.h: a console whose keys do nothing, that shows nothing, or that is not left.
-    const KDSKBMODE: u32 = 0x4b45;
-    const KDSKBMUTE: u32 = 0x4b51;
-    const KDSETMODE: u32 = 0x4b3a;
-    const VT_SETMODE: u32 = 0x5602;
-    // Unlocks the other end, which nobody can open before.
-    const TIOCSPTLCK: u32 = 0x4004_5431;
     match command {
         // ioctl_tty(2): with 1, also one that is another session's.
         TIOCSCTTY

@@ -15,6 +15,8 @@ mod install;
 pub mod knock;
 mod maps;
 mod marks;
+#[allow(unsafe_code)] // malloc_trim(3), for which there is no safe wrapper
+pub mod memory;
 mod messages;
 mod programs;
 mod reader;

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     enrich::{Enriched, Enricher, InForce},
     event::{Losses, Pid, Place, UnixNano, What},
-    kernel::{Events, Kernel},
+    kernel::{Events, Kernel, memory},
     rules::RuleSet,
     run::{Cleanup, Ending, RunEnd, Status, Trouble},
     sink::{Sinks, screen::StandardError},
@@ -295,6 +295,8 @@ impl Life {
             Ok(generation) => generation,
             Err(error) => return self.keeps(&error),
         };
+        drop(tables);
+        memory::give_back();
         self.failed = None;
         let policy = InForce {
             rules: Arc::clone(&self.rules),

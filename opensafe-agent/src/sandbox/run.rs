@@ -36,7 +36,7 @@ use crate::{
     enforcement::Enforcement,
     enrich::{Enricher, InForce, Process},
     event::{Pid, UnixNano},
-    kernel::{Events, Kernel, KernelError, OnWait, Sizes},
+    kernel::{Events, Kernel, KernelError, OnWait, Sizes, memory},
     policy::{Host, Input, Policy, User},
     rules::RuleSet,
     run::{CgroupInfo, HostInfo, Mode, PolicyInfo, RunEnd, RunId, RunStart, UserInfo},
@@ -78,9 +78,11 @@ pub fn run(
 ) -> Result<RunEnd, RunError> {
     // First of all: from here on no signal ends us between a step and its undoing.
     let signals = Signals::block().map_err(|errno| system("take signals", errno.into()))?;
-    let prepared = Prepared::new(request)?;
+    let (prepared, carried) = Prepared::new(request)?;
     let mut wait = Wait::new(&signals, waits);
-    let armed = Armed::new(request, prepared, &mut |waited| wait.goes_on(waited));
+    let armed = Armed::new(request, prepared, carried, &mut |waited| {
+        wait.goes_on(waited)
+    });
     if let Some(received) = wait.asked_to_end() {
         return Err(RunError::Interrupted(received.signal));
     }
@@ -99,12 +101,16 @@ struct Prepared {
     record: RecordPlace,
     needs: Vec<Need>,
     rules: Arc<RuleSet>,
+}
+
+/// The rules as the kernel is to have them, and the mounts that they were carried over to.
+struct Carried {
     view: View,
     tables: tables::Tables,
 }
 
 impl Prepared {
-    fn new(request: &Request) -> Result<Self, RunError> {
+    fn new(request: &Request) -> Result<(Self, Carried), RunError> {
         let account = account(request.user.as_deref())?;
         let directory = env::current_dir().map_err(RunError::Directory)?;
         let workspace = request
@@ -162,7 +168,7 @@ impl Prepared {
         let view = view(&rules, &Writable(&writable))
             .map_err(|source| system("read the mounts", source))?;
         let tables = compile(&rules, &view)?;
-        Ok(Self {
+        let prepared = Self {
             id,
             record,
             needs,
@@ -173,9 +179,8 @@ impl Prepared {
             directory,
             host,
             rules: Arc::new(rules),
-            view,
-            tables,
-        })
+        };
+        Ok((prepared, Carried { view, tables }))
     }
 }
 
@@ -208,7 +213,8 @@ const RING_BYTES: u32 = 8 << 20;
 impl Armed {
     fn new(
         request: &Request,
-        mut prepared: Prepared,
+        prepared: Prepared,
+        carried: Carried,
         on_wait: OnWait<'_>,
     ) -> Result<Self, RunError> {
         if !Uid::effective().is_root() {
@@ -225,8 +231,9 @@ impl Armed {
         let enforcement = kernel.enforcement();
         check(&enforcement, &prepared.needs, request.partial)?;
         let enforce = request.mode == Mode::Enforce;
-        let mut sight = Sight::first(&mut kernel, std::mem::take(&mut prepared.view))?;
-        let mut generation = kernel.install(&prepared.tables, sight.look, enforce)?;
+        let mut sight = Sight::first(&mut kernel, carried.view)?;
+        let mut generation = kernel.install(&carried.tables, sight.look, enforce)?;
+        drop(carried.tables);
         let cgroup = Cgroup::create(prepared.id.as_str())?;
         kernel.arm(cgroup.id())?;
         let events = kernel.events()?;
@@ -252,6 +259,7 @@ impl Armed {
             view: Arc::new(sight.view.clone()),
         };
         let enricher = Enricher::new(generation, policy);
+        memory::give_back();
         Ok(Self {
             prepared,
             enforcement,

@@ -346,6 +346,9 @@ pub struct Trouble {
     pub cgroups_unarmed: u64,
     /// Processes in the sandbox's cgroup that could not be marked; the cgroup holds them.
     pub marks_failed: u64,
+    /// File systems that the sandbox could not make, and tmpfs and terminals of its own that are not known as such, because it has
+    /// its share of the room for them.
+    pub no_room: u64,
     /// Tasks that had left the cgroup and were still there when the run ended. From then on they are
     /// not confined.
     pub outlived: u64,
@@ -354,7 +357,7 @@ pub struct Trouble {
 impl Trouble {
     /// Every count with its name in records and what it means in few words, for one and for more.
     #[must_use]
-    pub const fn all(&self) -> [(&'static str, u64, [&'static str; 2]); 6] {
+    pub const fn all(&self) -> [(&'static str, u64, [&'static str; 2]); 7] {
         [
             (
                 "no_path",
@@ -383,6 +386,14 @@ impl Trouble {
                 "marks_failed",
                 self.marks_failed,
                 ["process not marked", "processes not marked"],
+            ),
+            (
+                "no_room",
+                self.no_room,
+                [
+                    "file system or terminal beyond the sandbox's share",
+                    "file systems or terminals beyond the sandbox's share",
+                ],
             ),
             (
                 "outlived",

@@ -36,7 +36,7 @@ pub struct Mount {
 pub struct View {
     /// Mounts in mountinfo's order: a later one at the same point hides an earlier one.
     pub mounts: Vec<Mount>,
-    /// Mounts in other mount namespaces of the sandbox's processes. They hide nothing here.
+    /// Mounts of the sandbox's own tmpfs in other mount namespaces of its processes. They hide nothing here.
     pub elsewhere: Vec<Mount>,
     /// For a rule's literal leading directories (or whole path) that are not where they seem to be:
     /// name in the rule → name after following symbolic links. Only names that differ are here.

@@ -26,9 +26,12 @@ pub enum Counter {
     CacheMisses = 9,
     /// Tasks in an armed cgroup that could not be marked.
     MarksFailed = 10,
+    /// File systems that the sandbox could not make, tmpfs and terminals of its own that were not noted as such: it has its share
+    /// of the room for them.
+    NoRoom = 11,
 }
 
 impl Counter {
     /// Number of counters.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 12;
 }

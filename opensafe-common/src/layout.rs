@@ -31,6 +31,8 @@ offsets! {
     task_io_uring = "task_struct.io_uring",
     task_pid = "task_struct.pid",
     task_tgid = "task_struct.tgid",
+    task_group_leader = "task_struct.group_leader",
+    task_start_boottime = "task_struct.start_boottime",
     task_real_parent = "task_struct.real_parent",
     task_mm = "task_struct.mm",
     task_signal = "task_struct.signal",

@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`verdict`] (what may be decided), [`tables`] (what the kernel reads to decide),
 //! [`operation`] (what else may be decided), [`guarded`] and [`ioctl`] (what is told apart by itself), [`event`] (what it says about it),
-//! [`layout`] (where the kernel keeps its fields), [`counter`].
+//! [`room`] (what sandboxes share), [`layout`] (where the kernel keeps its fields), [`counter`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod ioctl;
 pub mod layout;
 pub mod operation;
 pub mod places;
+pub mod room;
 pub mod socket;
 pub mod tables;
 pub mod verdict;

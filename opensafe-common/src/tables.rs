@@ -48,6 +48,8 @@ pub const MAX_POLICIES: u32 = POLICIES_A_SANDBOX * MAX_SANDBOXES;
 pub const MAX_CGROUPS: u32 = 16_384;
 /// Tasks (threads) that can be marked at once. A fork over it is refused.
 pub const MAX_TASKS: u32 = 65_536;
+/// Superblocks of anyone's that can be told apart at once, 4 MiB for each of the two maps that know them.
+pub const MAX_SUPERBLOCKS: u32 = 65_536;
 /// Longest path that is looked at, in bytes, without a terminating NUL (`PATH_MAX` of linux/limits.h).
 pub const MAX_PATH_BYTES: usize = 4096;
 
@@ -95,6 +97,9 @@ pub struct Sandbox {
     pub terminal_inode: u32,
     /// The agent's process id (the kernel's tgid), which is in no sandbox, whoever moved it into the cgroup.
     pub agent: u32,
+    /// When the agent began, in hundredths of a second since the host was started, modulo 2^32: its id is given out again
+    /// when it is gone.
+    pub agent_began_cs: u32,
 }
 
 /// One compiled policy. Written before any [`Sandbox`] names it, and never changed while one does.
@@ -188,7 +193,7 @@ impl SuperblockKey {
     /// `id` is the device number of a tmpfs. Kept apart: such numbers are given out again, and what a
     /// tmpfs was called must not become the name of an overlay.
     pub const BY_TMPFS_DEVICE: u32 = 2;
-    /// A tmpfs that the sandbox has made and that has no other name; `id` is 0.
+    /// A tmpfs that the sandbox has made; `id` is its device number, or 0 for those that have no name of their own.
     pub const BY_OWN_TMPFS: u32 = 3;
     /// `TMPFS_MAGIC` of linux/magic.h.
     pub const TMPFS_MAGIC: u64 = 0x0102_1994;

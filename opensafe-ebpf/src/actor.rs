@@ -6,16 +6,19 @@
 
 use opensafe_common::{
     counter::Counter,
+    room::Room,
     tables::{CGROUP_SLOTS, FIRST_CGROUPS, Policy, Sandbox},
 };
 
 use crate::{
     atomic::Cell,
-    kernel::{Task, current_task_and_cgroup},
+    kernel::{Task, current_process_began_cs, current_task_and_cgroup},
     known::{self, process},
     maps::{
-        CGROUP_FILTER, CGROUPS, FIRST, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS, TASKS, count,
+        BPF_NOEXIST, CGROUP_FILTER, CGROUPS, FIRST, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS,
+        TASKS, count,
     },
+    room,
 };
 
 /// Index of a sandbox.
@@ -94,7 +97,8 @@ impl Actor {
 #[inline(always)]
 pub fn current_sandbox() -> Option<SandboxId> {
     let (task, cgroup) = current_task_and_cgroup();
-    sandbox_of(task, cgroup, armed).filter(|sandbox| !is_agent(*sandbox, process()))
+    sandbox_of(task, cgroup, armed)
+        .filter(|sandbox| !is_agent(*sandbox, process(), current_process_began_cs))
 }
 
 // A look-up is written out in each program, so each of the filters is asked once.
@@ -117,19 +121,21 @@ fn sandbox_of(
     if let Some(&sandbox) = unsafe { TASKS.get(&task) } {
         return Some(SandboxId(sandbox));
     }
-    let sandbox = by_cgroup.filter(|sandbox| !is_agent(*sandbox, process()))?;
+    let sandbox =
+        by_cgroup.filter(|sandbox| !is_agent(*sandbox, process(), current_process_began_cs))?;
     // Moved or cloned in: from now on it stays there, wherever it is moved.
     let _ = mark(Task(task), sandbox);
     by_cgroup
 }
 
 /// Whether a process is the agent of a sandbox. Root inside may have moved it into the cgroup; it is not to be confined there
-/// like those that it watches.
+/// like those that it watches. `began_cs` is only asked of a process with the agent's id, as Linux gives that to another when
+/// the agent is gone.
 #[inline(always)]
-pub fn is_agent(sandbox: SandboxId, process: u32) -> bool {
-    SANDBOXES
-        .get(sandbox.0)
-        .is_some_and(|sandbox| sandbox.agent == process)
+pub fn is_agent(sandbox: SandboxId, process: u32, began_cs: impl FnOnce() -> Option<u32>) -> bool {
+    SANDBOXES.get(sandbox.0).is_some_and(|sandbox| {
+        sandbox.agent == process && Some(sandbox.agent_began_cs) == began_cs()
+    })
 }
 
 /// The sandbox that armed a cgroup.
@@ -175,7 +181,8 @@ pub fn marked(task: Task) -> Option<SandboxId> {
 #[inline(always)]
 pub fn is_in(task: Task, sandbox: u32) -> bool {
     // Whatever else is known of it.
-    if is_agent(SandboxId(sandbox), task.process().unwrap_or(0)) {
+    let began_cs = || task.process_began_cs();
+    if is_agent(SandboxId(sandbox), task.process().unwrap_or(0), began_cs) {
         return false;
     }
     if let Some(found) = marked(task) {
@@ -191,17 +198,22 @@ pub fn is_in(task: Task, sandbox: u32) -> bool {
 /// Marks a task.
 #[inline(always)]
 pub fn mark(task: Task, sandbox: SandboxId) -> Result<(), ()> {
-    const BPF_NOEXIST: u64 = 1; // include/uapi/linux/bpf.h: a second mark must not count twice
     const EEXIST: i32 = 17;
     // The filter first: whoever finds the mark must not be turned away by the filter.
     let Some(marks) = marks_like(task.0) else {
         return Err(());
     };
+    if !room::take(sandbox.0, Room::Marks) {
+        count(sandbox.0, Counter::MarksFailed);
+        return Err(());
+    }
     marks.add(one_mark(sandbox));
+    // A second mark must not count twice.
     match TASKS.insert(&task.0, &sandbox.0, BPF_NOEXIST) {
         Ok(()) => Ok(()),
         Err(failed) => {
             marks.add(one_mark(sandbox).wrapping_neg());
+            room::give_back(sandbox.0, Room::Marks);
             if failed == -EEXIST {
                 return Ok(());
             }
@@ -221,6 +233,7 @@ pub fn unmark(task: Task) {
         && let Some(marks) = marks_like(task.0)
     {
         marks.add(one_mark(sandbox).wrapping_neg());
+        room::give_back(sandbox.0, Room::Marks);
     }
 }
 
@@ -238,14 +251,21 @@ pub fn arm(cgroup: u64, sandbox: SandboxId) -> Result<(), ()> {
     };
     // SAFETY: a map value, aligned. It is never anything but 0 or 1.
     unsafe { slot.write_volatile(1) };
-    CGROUPS.insert(&cgroup, &sandbox.0, 0).map_err(|_| ())
+    if !room::take(sandbox.0, Room::Cgroups) {
+        return Err(());
+    }
+    CGROUPS.insert(&cgroup, &sandbox.0, 0).map_err(|_| {
+        room::give_back(sandbox.0, Room::Cgroups);
+    })
 }
 
 /// Disarms a cgroup that is gone. Its slot of the filter stays: another id may share it.
 #[inline(always)]
 pub fn disarm(cgroup: u64) {
-    if may_be_armed(cgroup) {
-        let _ = CGROUPS.remove(&cgroup);
+    if let Some(sandbox) = armed(cgroup)
+        && CGROUPS.remove(&cgroup).is_ok()
+    {
+        room::give_back(sandbox.0, Room::Cgroups);
     }
 }
 

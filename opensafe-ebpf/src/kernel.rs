@@ -9,8 +9,8 @@ mod current;
 mod library;
 
 pub use current::{
-    SystemCall, acts_for_the_kernel, current_memory, current_task_and_cgroup,
-    may_act_for_the_kernel,
+    SystemCall, acts_for_the_kernel, current_memory, current_process_began_cs,
+    current_task_and_cgroup, may_act_for_the_kernel,
 };
 
 use aya_ebpf::helpers::{bpf_probe_read_kernel, generated};
@@ -39,6 +39,8 @@ kernel_types! {
     Task {
         id: u32 = task_pid,
         process: u32 = task_tgid,
+        leader: Task = task_group_leader,
+        began_ns: u64 = task_start_boottime,
         parent: Task = task_real_parent,
         flags: u32 = task_flags,
         memory: u64 = task_mm,
@@ -185,6 +187,16 @@ kernel_types! {
     /// `struct unix_address`.
     UnixAddress {
         len: u32 = unix_address_len,
+    }
+}
+
+impl Task {
+    /// When its process began, in hundredths of a second since the host was started, modulo 2^32: what /proc tells of a process
+    /// (`starttime` in fs/proc/array.c, Linux 6.12).
+    #[inline(always)]
+    pub fn process_began_cs(self) -> Option<u32> {
+        const NS_IN_CS: u64 = 10_000_000;
+        Some((self.leader()?.began_ns()? / NS_IN_CS) as u32)
     }
 }
 

@@ -21,6 +21,7 @@ mod known;
 mod maps;
 mod memo;
 mod path;
+mod room;
 mod scratch;
 mod superblock;
 mod walk;

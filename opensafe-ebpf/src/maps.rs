@@ -1,6 +1,7 @@
 //! Every map, and the two blocks of constants that the agent fills in before load.
 
 use aya_ebpf::{
+    bindings::BPF_F_NO_PREALLOC,
     btf_maps::{self, ArrayOfMaps, HashOfMaps, RingBuf},
     macros::{btf_map, map},
     maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray},
@@ -9,10 +10,11 @@ use opensafe_common::{
     counter::Counter,
     layout::{Host, Offsets},
     places::Places,
+    room::{MAX_OWN, Taken},
     tables::{
         CGROUP_SLOTS, CHUNK_CELLS, FIRST_CGROUPS, FirstCgroup, MAX_CGROUPS, MAX_POLICIES,
-        MAX_SANDBOXES, MAX_TASKS, NetKey, Policy, PortKey, RecordKey, Sandbox, Start,
-        SuperblockKey,
+        MAX_SANDBOXES, MAX_SUPERBLOCKS, MAX_TASKS, NetKey, Policy, PortKey, RecordKey, Sandbox,
+        Start, SuperblockKey,
     },
     verdict::Access,
 };
@@ -99,11 +101,14 @@ type Arena = btf_maps::Array<[u32; CHUNK_CELLS], 1, { 1 << 12 }>;
 
 /// Superblock → where the path automata start.
 #[map]
-pub static SUPERBLOCKS: HashMap<SuperblockKey, Start> = HashMap::with_max_entries(16_384, 0);
+pub static SUPERBLOCKS: HashMap<SuperblockKey, Start> =
+    HashMap::with_max_entries(STARTS, BPF_F_NO_PREALLOC);
+/// Some forty for each policy of as many sandboxes as there can be, and as many again for those that come next.
+const STARTS: u32 = 131_072;
 
 /// Address → class.
 #[map]
-pub static NETS: LpmTrie<NetKey, u32> = LpmTrie::with_max_entries(65_536, 0);
+pub static NETS: LpmTrie<NetKey, u32> = LpmTrie::with_max_entries(262_144, 0);
 
 /// Class, protocol, port → verdict.
 #[map]
@@ -246,7 +251,7 @@ fn with(address: u64, number: u16) -> u64 {
 /// Address of a pseudoterminal's inode → its number, and the sandbox whose processes made it; the entry goes when the
 /// inode's memory does.
 #[map]
-pub static OWN_TERMINALS: HashMap<u64, u64> = HashMap::with_max_entries(4096, 0);
+pub static OWN_TERMINALS: HashMap<u64, u64> = HashMap::with_max_entries(MAX_OWN, 0);
 
 /// `LATEST_LOOK` and `UNNOTED_LOOK` of [`opensafe_common::tables`].
 #[map]
@@ -255,20 +260,29 @@ pub static LOOKS: Array<u64> = Array::with_max_entries(2, 0);
 /// they are as many as there are file systems at once.
 #[map]
 pub static MADE: HashMap<u32, u64> = HashMap::with_max_entries(MAX_SUPERBLOCKS, 0);
-/// Superblocks of anyone's that can be told apart at once, 4 MiB for each of these two maps.
-const MAX_SUPERBLOCKS: u32 = 65_536;
 
-/// Addresses of superblocks that were made and never mounted yet, of anyone's; an entry goes with its superblock.
+/// Addresses of superblocks that were made and never mounted yet → the sandbox whose they are, [`NOBODYS`] of others; an entry
+/// goes with its superblock.
 #[map]
-pub static UNMOUNTED: HashMap<u64, u8> = HashMap::with_max_entries(MAX_SUPERBLOCKS, 0);
+pub static UNMOUNTED: HashMap<u64, u32> = HashMap::with_max_entries(MAX_SUPERBLOCKS, 0);
+
+/// No sandbox's index.
+pub const NOBODYS: u32 = u32::MAX;
 
 /// Address of a tmpfs's superblock → the sandbox that made it; the entry goes when the superblock does.
 #[map]
-pub static OWN_TMPFS: HashMap<u64, u32> = HashMap::with_max_entries(4096, 0);
+pub static OWN_TMPFS: HashMap<u64, u32> = HashMap::with_max_entries(MAX_OWN, 0);
+
+/// Sandbox → what it has taken of the room that all have.
+#[map]
+pub static TAKEN: Array<Taken> = Array::with_max_entries(MAX_SANDBOXES, 0);
 
 /// Threads with a denial of creation that may turn out void; see the `path_mknod` hook.
 #[map]
 pub static TENTATIVE: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1024, 0);
+
+/// Flag of an insertion that changes nothing that is there (include/uapi/linux/bpf.h).
+pub const BPF_NOEXIST: u64 = 1;
 
 /// Counts one for a sandbox.
 #[inline(always)]

@@ -11,6 +11,8 @@
 use aya_ebpf::programs::LsmContext;
 use opensafe_common::{
     counter::Counter,
+    guarded::sandbox_of_note,
+    room::Room,
     tables::{Policy, Start, sandbox_of_policy},
     verdict::Word,
 };
@@ -25,6 +27,7 @@ use crate::{
         constant, count,
     },
     memo::{NAME_BYTES, Question},
+    room,
     scratch::{Claim, PATH_END},
     superblock::{is_own_and_unnamed, start},
     walk::{LONGEST_NAME, Walked, walk},
@@ -97,10 +100,17 @@ pub extern "C" fn wants_a_name(policy_index: u32, dentry: u64, nameless: u32, de
     let Some(superblock) = Dentry(dentry).superblock() else {
         return u64::from(nameless);
     };
-    if nameless != 0 {
-        return u64::from(start(policy_index, superblock).is_none());
+    u64::from(nameless | denied) & is_own_and_unnamed(policy_index, superblock.0)
+}
+
+#[inline(always)]
+fn forget_terminal(inode: u64) {
+    // SAFETY: the value, one aligned u64, is copied out.
+    if let Some(note) = unsafe { OWN_TERMINALS.get(&inode) }.copied()
+        && OWN_TERMINALS.remove(&inode).is_ok()
+    {
+        room::give_back(sandbox_of_note(note), Room::Terminals);
     }
-    u64::from(denied) & is_own_and_unnamed(policy_index, superblock.0)
 }
 
 /// Forgets what was cached for the inode that is the argument of `inode_free_security`: its memory goes.
@@ -113,7 +123,7 @@ pub fn forget(ctx: &LsmContext) {
             let _ = DIRECTORIES.remove(&ctx.arg::<u64>(0));
         }
         S_IFCHR => {
-            let _ = OWN_TERMINALS.remove(&ctx.arg::<u64>(0));
+            forget_terminal(ctx.arg::<u64>(0));
         }
         _ => {}
     }

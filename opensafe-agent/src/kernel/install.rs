@@ -224,6 +224,7 @@ impl Leftovers {
                 SuperblockId::ByDev(dev) => (SuperblockKey::BY_DEVICE, u64::from(dev.0)),
                 SuperblockId::ByTmpfsDev(dev) => (SuperblockKey::BY_TMPFS_DEVICE, u64::from(dev.0)),
                 SuperblockId::OwnTmpfs => (SuperblockKey::BY_OWN_TMPFS, 0),
+                SuperblockId::ByOwnTmpfsDev(dev) => (SuperblockKey::BY_OWN_TMPFS, u64::from(dev.0)),
                 SuperblockId::ByMagic(magic) => (SuperblockKey::BY_MAGIC, magic),
             };
             transmute!(SuperblockKey { policy, by, id })

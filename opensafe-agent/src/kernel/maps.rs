@@ -20,7 +20,7 @@ pub(super) struct Maps {
 }
 
 /// Their names in the object.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "EVENTS",
     "COUNTERS",
     "CGROUPS",
@@ -39,6 +39,7 @@ const NAMES: [&str; 18] = [
     "RECORDS",
     "LOOKS",
     "MADE",
+    "TAKEN",
 ];
 
 /// Who has which place; the last one to be pinned, so whoever finds it finds all.

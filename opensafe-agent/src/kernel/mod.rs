@@ -261,6 +261,7 @@ impl Kernel {
             terminal_device: terminal.map_or(0, |terminal| terminal.device.0),
             terminal_inode: terminal.map_or(0, |terminal| terminal.inode),
             agent: std::process::id(),
+            agent_began_cs: began_cs(),
         };
         let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
         let mut sandboxes = self.maps.array::<[u8; size_of::<Sandbox>()]>("SANDBOXES")?;
@@ -488,6 +489,16 @@ fn now_s() -> u32 {
         .ok()
         .and_then(|since| u32::try_from(since.as_secs()).ok());
     seconds.unwrap_or(0)
+}
+
+/// When this process began, as the programs know it. In a time namespace it may be another time, and then this process is nobody
+/// special to them.
+fn began_cs() -> u32 {
+    let own = procfs::process::Process::myself().and_then(|process| process.stat());
+    // In ticks, of which x86-64 has a hundred a second (proc_pid_stat(5)).
+    own.map_or(0, |stat| {
+        u32::try_from(stat.starttime % (1 << 32)).unwrap_or(0)
+    })
 }
 
 /// Our own namespace of a kind, in which the sandbox starts; 0, which none has, if it cannot be asked.

@@ -8,6 +8,7 @@ use opensafe_common::{
     counter::Counter,
     guarded::sandbox_of_note,
     places::Places,
+    room::Taken,
     tables::{FIRST_CGROUPS, FirstCgroup, LATEST_LOOK, POLICIES_A_SANDBOX, RecordKey},
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -149,7 +150,10 @@ impl Seat {
             .map_err(|error| map_error("COUNTERS")(error.into()))?;
         counters
             .set(self.sandbox, zeroes, 0)
-            .map_err(map_error("COUNTERS"))
+            .map_err(map_error("COUNTERS"))?;
+        maps.array::<Taken>("TAKEN")?
+            .set(self.sandbox, Taken::default(), 0)
+            .map_err(map_error("TAKEN"))
     }
 }
 

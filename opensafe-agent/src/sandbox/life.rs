@@ -22,7 +22,7 @@ use super::{
     error::{RunError, system},
     sight::Sight,
     signals::{GRACE, Received},
-    view::mountinfo,
+    view::first_of_mountinfo,
 };
 use crate::{
     enrich::{Enriched, Enricher, InForce},
@@ -69,6 +69,8 @@ const MOVED: &str = "was moved into the sandbox's cgroup, and has left it";
 
 /// Mounts in namespaces of the sandbox's own that are given a name at most.
 const MAX_MET: usize = 64;
+/// How much of a list of mounts of the sandbox's own is read for that: some ten thousand. What comes after has no name.
+const MAX_MET_BYTES: u64 = 1 << 20;
 /// Events that are put on record before anything else is looked after.
 const MAX_DRAINED: usize = 4096;
 /// How long who is marked, in the cgroup or not, is given to die.
@@ -207,11 +209,10 @@ impl Life {
         ready
     }
 
-    /// A sandboxed process met a superblock that the tables do not know: one that it mounted in a
-    /// namespace of its own. A tmpfs gets the name that it has there if the sandbox may leave there
-    /// what it likes anyway; every other name (`/usr/bin`) would be one that it chose for itself, and
-    /// what shows other files (an overlay, a disk) stays nameless, or rules could be walked around by
-    /// mounting.
+    /// A sandboxed process met a tmpfs of the sandbox's own that the tables do not know: one that it mounted in a
+    /// namespace of its own. It gets the name that it has there if the sandbox may leave there
+    /// what it likes anyway; every other name (`/usr/bin`) would be one that it chose for itself. What shows other files (an
+    /// overlay, a disk, a tmpfs of others) stays nameless, or rules could be walked around by mounting.
     fn meet(&mut self, pid: Pid, place: &Place) {
         if self.next.is_some() || Instant::now() < self.again_at {
             return; // it is met again
@@ -232,15 +233,21 @@ impl Life {
             mount.fs_type == "tmpfs" && decided.verdict != Verdict::Deny
         };
         let met = || {
-            let lines = mountinfo(Path::new(&format!("/proc/{}/mountinfo", pid.0)));
+            let lines = first_of_mountinfo(
+                Path::new(&format!("/proc/{}/mountinfo", pid.0)),
+                MAX_MET_BYTES,
+            );
             let mounts = lines.unwrap_or_default().into_iter().map(|line| line.mount);
             mounts
                 .filter(|mount| has_it(mount) && own(mount))
                 .collect::<Vec<_>>()
         };
-        // A look costs: not for what gets no name anyway.
+        // A look costs: not for what gets no name anyway. To find that out costs as well, where a sandbox has many mounts.
+        let since = Instant::now();
         if named || !met().is_empty() {
             self.look_again(met);
+        } else {
+            self.again_at = Instant::now() + since.elapsed() * COMPILING_TO_PAUSE;
         }
     }
 
@@ -407,6 +414,7 @@ impl Life {
             forks_refused: self.kernel.count(Counter::ForksRefused),
             cgroups_unarmed: self.kernel.count(Counter::CgroupsUnarmed),
             marks_failed: self.kernel.count(Counter::MarksFailed),
+            no_room: self.kernel.count(Counter::NoRoom),
             outlived: escaped,
         };
         let end = self.sinks.end(Ending {

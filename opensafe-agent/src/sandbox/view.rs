@@ -3,7 +3,8 @@
 use std::{
     collections::BTreeSet,
     ffi::OsString,
-    fs, io,
+    fs::{self, File},
+    io::{self, Read as _},
     os::unix::{
         ffi::{OsStrExt, OsStringExt},
         fs::MetadataExt,
@@ -60,10 +61,16 @@ pub fn view(rules: &RuleSet, writable: &Writable<'_>) -> io::Result<View> {
 
 /// Reads a mountinfo file (proc_pid_mountinfo(5)).
 pub fn mountinfo(path: &Path) -> io::Result<Vec<Mountinfo>> {
-    let bytes = fs::read(path)?;
+    first_of_mountinfo(path, u64::MAX)
+}
+
+/// Reads as many lines of one as are in its first `max_bytes`.
+pub(super) fn first_of_mountinfo(path: &Path, max_bytes: u64) -> io::Result<Vec<Mountinfo>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max_bytes).read_to_end(&mut bytes)?;
     Ok(bytes
-        .split(|&byte| byte == b'\n')
-        .filter_map(parse_line)
+        .split_inclusive(|&byte| byte == b'\n')
+        .filter_map(|line| parse_line(line.strip_suffix(b"\n")?))
         .collect())
 }
 

@@ -13,6 +13,8 @@ pub enum SuperblockId {
     ByTmpfsDev(Dev),
     /// A tmpfs that the sandbox has made and that has no other name.
     OwnTmpfs,
+    /// One that it has made, by its device number.
+    ByOwnTmpfsDev(Dev),
     /// By its type's magic number: pseudo-filesystems, of which there may be many with one content.
     ByMagic(u64),
 }
@@ -100,19 +102,14 @@ pub(super) fn named(view: &View) -> BTreeMap<SuperblockId, Vec<Name>> {
         let mut later = view.mounts[at + 1..].iter();
         !later.any(|later| trim(&later.point) == trim(&mount.point))
     });
-    for mount in seen.map(|(_, mount)| mount).chain(&view.elsewhere) {
-        if NAMELESS
-            .iter()
-            .any(|(fs_type, _)| *fs_type == mount.fs_type)
-        {
-            continue;
-        }
-        let id = PSEUDO
-            .iter()
-            .find(|pseudo| pseudo.fs_type == mount.fs_type)
-            .map_or(by_device(mount), |pseudo| {
-                SuperblockId::ByMagic(pseudo.magic)
-            });
+    let is_nameless = |mount: &Mount| NAMELESS.iter().any(|(kind, _)| *kind == mount.fs_type);
+    let seen = seen.map(|(_, mount)| (by_type_or_device(mount), mount));
+    let own = |mount: &Mount| SuperblockId::ByOwnTmpfsDev(mount.dev);
+    let elsewhere = view.elsewhere.iter().map(|mount| (own(mount), mount));
+    for (id, mount) in seen
+        .chain(elsewhere)
+        .filter(|(_, mount)| !is_nameless(mount))
+    {
         named.entry(id).or_default().push(Name {
             root: trim(&mount.root).to_vec(),
             point: trim(&mount.point).to_vec(),
@@ -153,7 +150,11 @@ pub(super) fn nameless(view: &View) -> impl Iterator<Item = SuperblockId> {
 }
 
 /// `devtmpfs` is a tmpfs to the kernel (drivers/base/devtmpfs.c).
-fn by_device(mount: &Mount) -> SuperblockId {
+fn by_type_or_device(mount: &Mount) -> SuperblockId {
+    let pseudo = |pseudo: &&Pseudo| pseudo.fs_type == mount.fs_type;
+    if let Some(pseudo) = PSEUDO.iter().find(pseudo) {
+        return SuperblockId::ByMagic(pseudo.magic);
+    }
     match mount.fs_type.as_str() {
         "tmpfs" | "devtmpfs" => SuperblockId::ByTmpfsDev(mount.dev),
         _ => SuperblockId::ByDev(mount.dev),

@@ -79,7 +79,8 @@ pub fn fork(ctx: &RawTracePointContext) {
             .and_then(|cgroup| cgroup.id());
         let process = child.process().unwrap_or(0);
         let sandbox = cgroup.and_then(armed);
-        let Some(sandbox) = sandbox.filter(|sandbox| !is_agent(*sandbox, process)) else {
+        let is_agents = |sandbox| is_agent(sandbox, process, || child.process_began_cs());
+        let Some(sandbox) = sandbox.filter(|sandbox| !is_agents(*sandbox)) else {
             return;
         };
         let _ = mark(child, sandbox);

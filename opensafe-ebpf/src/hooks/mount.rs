@@ -2,7 +2,9 @@
 
 use aya_ebpf::programs::LsmContext;
 use opensafe_common::{
+    counter::Counter,
     operation::{How, Operation},
+    room::Room,
     tables::SuperblockKey,
     verdict::Access,
 };
@@ -16,8 +18,8 @@ use crate::{
         Credentials, Dentry, FileSystemContext, FileSystemType, Mount, Path, Superblock, Task,
         argument, read,
     },
-    maps::{OWN_TMPFS, constant},
-    path,
+    maps::{BPF_NOEXIST, OWN_TMPFS, constant, count},
+    path, room,
 };
 
 /// `sb_mount(device, path, type, flags, data)`: mount(2), also for binds, moves and remounts.
@@ -162,7 +164,14 @@ fn note_own_tmpfs(actor: &Actor, superblock: Superblock) {
     let name = superblock.kind().and_then(FileSystemType::name);
     if name.and_then(read::<[u8; 6]>) == Some(*b"tmpfs\0") {
         // Without the note it is nameless.
-        let _ = OWN_TMPFS.insert(&superblock.0, &actor.sandbox, 0);
+        if !room::take(actor.sandbox, Room::Tmpfs) {
+            count(actor.sandbox, Counter::NoRoom);
+        } else if OWN_TMPFS
+            .insert(&superblock.0, &actor.sandbox, BPF_NOEXIST)
+            .is_err()
+        {
+            room::give_back(actor.sandbox, Room::Tmpfs);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Terminals: typing into them, taking them, and opening those of others.
 
 use opensafe_common::{
+    counter::Counter,
     guarded::{self, is_somebodys_terminal, terminal_note},
     ioctl::{
         KDSETMODE, KDSKBMODE, KDSKBMUTE, TIOCCONS, TIOCEXCL, TIOCLINUX, TIOCSCTTY, TIOCSETD,
@@ -8,13 +9,15 @@ use opensafe_common::{
         VT_SETMODE,
     },
     operation::{How, Operation},
+    room::Room,
 };
 
 use crate::{
     actor::Actor,
     gate::{operation, plain_operation},
     kernel::{DEVPTS, Dentry, File, Inode, Superblock, Terminal},
-    maps::{OWN_TERMINALS, SANDBOXES},
+    maps::{BPF_NOEXIST, OWN_TERMINALS, SANDBOXES, count},
+    room,
 };
 
 /// An ioctl on a character device: those that make a terminal take input which nobody typed, take it from the session that
@@ -108,7 +111,11 @@ fn note_own_terminal(actor: &Actor, file: File) {
     {
         // Without the note it is another's, and stays closed.
         let note = terminal_note(inode.number().unwrap_or(0), actor.sandbox);
-        let _ = OWN_TERMINALS.insert(&inode.0, &note, 0);
+        if !room::take(actor.sandbox, Room::Terminals) {
+            count(actor.sandbox, Counter::NoRoom);
+        } else if OWN_TERMINALS.insert(&inode.0, &note, BPF_NOEXIST).is_err() {
+            room::give_back(actor.sandbox, Room::Terminals);
+        }
     }
 }
 

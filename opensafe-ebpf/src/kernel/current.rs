@@ -14,6 +14,21 @@ impl Task {
     }
 }
 
+/// [`Task::process_began_cs`] of the running task.
+#[inline(always)]
+pub fn current_process_began_cs() -> Option<u32> {
+    u32::try_from(began_cs_of_current()).ok()
+}
+
+/// `u64::MAX` if it cannot be told. A function that the verifier checks once; see [`crate::path`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn began_cs_of_current() -> u64 {
+    Task::current()
+        .process_began_cs()
+        .map_or(u64::MAX, u64::from)
+}
+
 /// The system call that the running task is in.
 #[derive(Clone, Copy)]
 pub struct SystemCall {

@@ -1,0 +1,36 @@
+//! How much of what sandboxes have in common each has taken.
+
+use opensafe_common::room::Room;
+
+use crate::{atomic::Cell, maps::TAKEN};
+
+/// Takes a place for a sandbox; `false` if it has its share. Two that ask at once may both get the last one: a share is no
+/// exact number.
+#[inline(always)]
+pub fn take(sandbox: u32, room: Room) -> bool {
+    let Some(taken) = taken(sandbox, room) else {
+        return false;
+    };
+    if taken.get() >= u64::from(room.of_one()) {
+        return false;
+    }
+    taken.add(1);
+    true
+}
+
+/// Gives one back that was taken, or that the agent took without asking.
+#[inline(always)]
+pub fn give_back(sandbox: u32, room: Room) {
+    if let Some(taken) = taken(sandbox, room)
+        && taken.get() > 0
+    {
+        taken.add(1_u64.wrapping_neg());
+    }
+}
+
+#[inline(always)]
+fn taken(sandbox: u32, room: Room) -> Option<Cell> {
+    let all = TAKEN.get_ptr_mut(sandbox)?.cast::<u64>();
+    // SAFETY: a map's value, which has a word for each kind, aligned; only ever changed atomically while programs run.
+    Some(unsafe { Cell::at(all.wrapping_add(room as usize)) })
+}

@@ -17,6 +17,8 @@ pub enum Room {
     Terminals = 3,
     /// File systems that it made and has not mounted.
     Unmounted = 4,
+    /// The programs' scratch memory, of which there is so much as the host has processors.
+    Scratch = 5,
 }
 
 /// Places of each kind that a sandbox has taken, by [`Room`].
@@ -30,7 +32,7 @@ const SHARES: u32 = 4;
 
 impl Room {
     /// How many there are.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
 
     /// Places that all sandboxes have together.
     #[inline(always)]
@@ -41,6 +43,7 @@ impl Room {
             Self::Cgroups => MAX_CGROUPS,
             Self::Tmpfs | Self::Terminals => MAX_OWN,
             Self::Unmounted => MAX_SUPERBLOCKS,
+            Self::Scratch => 0,
         }
     }
 

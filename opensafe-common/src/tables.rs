@@ -44,6 +44,8 @@ pub const MAX_SANDBOXES: u32 = 1024;
 pub const POLICIES_A_SANDBOX: u32 = 2;
 /// Policies that can be installed at once.
 pub const MAX_POLICIES: u32 = POLICIES_A_SANDBOX * MAX_SANDBOXES;
+/// A place for automata that no policy has.
+pub const NO_POLICY: u32 = MAX_POLICIES;
 /// Cgroups that can be armed at once, those which sandboxes make for themselves included.
 pub const MAX_CGROUPS: u32 = 16_384;
 /// Tasks (threads) that can be marked at once. A fork over it is refused.

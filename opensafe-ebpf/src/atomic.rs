@@ -49,14 +49,14 @@ impl Cell {
         seen == 0
     }
 
-    /// Puts 0 in place of whatever is there.
+    /// Puts 0 in place of whatever is there; says what that was.
     #[inline(always)]
-    pub fn clear(self) {
+    pub fn clear(self) -> u64 {
         let mut value: u64 = 0;
         // SAFETY: as above.
         unsafe {
             asm!("{value} = xchg_64({cell} + 0, {value})", cell = in(reg) self.0, value = inout(reg) value)
         };
-        let _ = value;
+        value
     }
 }

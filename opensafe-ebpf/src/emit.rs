@@ -68,20 +68,159 @@ impl Body for opensafe_common::event::ExitBody {}
 /// Sends a record. `args` is the range of user memory with the arguments, or empty.
 #[inline(always)]
 pub fn emit<B: Body>(report: &Report, body: &B, args: (u64, u64)) {
+    emit_or_else(report, body, args, || Counter::LostNoScratch);
+}
+
+/// Sends a record about a file: without its path if there is no memory to find that in.
+#[inline(always)]
+pub fn emit_file(report: &Report) {
+    let body = file_body(Dentry(report.dentry));
+    emit_or_else(report, &body, (0, 0), || {
+        let ids = u64::from(report.sandbox) | u64::from(report.generation) << 32;
+        let what = u64::from(report.kind as u8)
+            | u64::from(report.verdict as u8) << 8
+            | u64::from(report.flags) << 16
+            | u64::from(report.access.0) << 32;
+        sent_or_full(send_without_path(report.cgroup, ids, what, report.dentry) == 0)
+    });
+}
+
+/// Sends a record that is all header and body, which takes no scratch memory.
+#[inline(always)]
+pub fn emit_plain<B: Body>(report: &Report, body: &B) {
     let Some(counters) = Counters::of(report.sandbox) else {
         return;
     };
     counters.count(Counter::Seen);
-    counters.count(match Claim::take() {
-        None => Counter::LostNoScratch,
-        Some(claim) => {
-            if build_and_send(claim, report, body, args) {
-                Counter::Sent
-            } else {
-                Counter::LostRingFull
-            }
-        }
+    counters.count(sent_or_full(send_without_strings(report, body, 0)));
+}
+
+#[inline(always)]
+fn emit_or_else<B: Body>(
+    report: &Report,
+    body: &B,
+    args: (u64, u64),
+    no_scratch: impl FnOnce() -> Counter,
+) {
+    let Some(counters) = Counters::of(report.sandbox) else {
+        return;
+    };
+    counters.count(Counter::Seen);
+    counters.count(match Claim::take(report.sandbox) {
+        None => no_scratch(),
+        Some(claim) => sent_or_full(build_and_send(claim, report, body, args)),
     });
+}
+
+#[inline(always)]
+fn sent_or_full(sent: bool) -> Counter {
+    match sent {
+        true => Counter::Sent,
+        false => Counter::LostRingFull,
+    }
+}
+
+/// For [`emit_file`]: 0 if it went out. A function that the verifier checks once; see [`crate::path`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn send_without_path(cgroup: u64, ids: u64, what: u64, dentry: u64) -> u64 {
+    let (Some(kind), Some(verdict)) = (
+        Kind::from_u8(what as u8),
+        Verdict::from_u8((what >> 8) as u8),
+    ) else {
+        return 1;
+    };
+    let report = Report {
+        kind,
+        sandbox: ids as u32,
+        cgroup,
+        generation: (ids >> 32) as u32,
+        verdict,
+        flags: (what >> 16) as u16,
+        access: Access((what >> 32) as u16),
+        dentry,
+        requested: Requested::Unknown,
+    };
+    let body = file_body(Dentry(dentry));
+    u64::from(!send_without_strings(&report, &body, flag::PATH_PARTIAL))
+}
+
+/// Sends header and body, written where they are sent from. Whether it went out.
+#[inline(always)]
+fn send_without_strings<B: Body>(report: &Report, body: &B, flags: u16) -> bool {
+    let len = size_of::<Header>() + size_of::<B>();
+    // SAFETY: the ring buffer lives as long as a program that has found it may run; what is reserved has room for header and
+    // body, is nobody else's until it is submitted, and that it is on every way from here.
+    unsafe {
+        let Some(events) = EVENTS.get(&report.sandbox) else {
+            return false;
+        };
+        let events = core::ptr::from_ref(events).cast_mut().cast();
+        let record = generated::bpf_ringbuf_reserve(events, len as u64, 0).cast::<u8>();
+        if record.is_null() {
+            return false;
+        }
+        let header = record.cast::<Header>();
+        begin(header, report, body);
+        (*header).path_len = 0;
+        (*header).requested_len = 0;
+        (*header).args_len = 0;
+        sign(header, flags);
+        generated::bpf_ringbuf_submit(record.cast(), wakeup((*header).flags));
+    }
+    true
+}
+
+/// Whether the reader is to be woken for a record with these flags.
+#[inline(always)]
+fn wakeup(flags: u16) -> u64 {
+    match flags & flag::ENFORCED {
+        0 => NO_WAKEUP,
+        _ => FORCE_WAKEUP,
+    }
+}
+
+/// Writes what the caller knows of a record.
+///
+/// # Safety
+/// `header` must be valid for writing, with room for the body behind it.
+#[inline(always)]
+unsafe fn begin<B: Body>(header: *mut Header, report: &Report, body: &B) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        (*header).cgroup = report.cgroup;
+        (*header).sandbox = report.sandbox;
+        (*header).generation = report.generation;
+        (*header).kind = report.kind as u8;
+        (*header).verdict = report.verdict as u8;
+        (*header).flags = report.flags;
+        (*header).access = report.access;
+        header.add(1).cast::<B>().write_unaligned(*body);
+    }
+}
+
+/// Writes what is the same for all records: when it was, and who it was.
+///
+/// # Safety
+/// `header` must be valid for reading and writing.
+#[inline(always)]
+unsafe fn sign(header: *mut Header, flags: u16) {
+    // SAFETY: by the caller's promise; the helpers take no other memory.
+    unsafe {
+        let ids = bpf_get_current_pid_tgid();
+        let users = bpf_get_current_uid_gid();
+        (*header).time_ns = generated::bpf_ktime_get_boot_ns();
+        (*header).pid = (ids >> 32) as u32;
+        (*header).tid = ids as u32;
+        (*header).parent_pid = Task::current()
+            .parent()
+            .and_then(Task::process)
+            .unwrap_or(0);
+        (*header).uid = users as u32;
+        (*header).gid = (users >> 32) as u32;
+        (*header).flags |= flags;
+        generated::bpf_get_current_comm((&raw mut (*header).comm).cast(), 16);
+    }
 }
 
 /// Whether it went out; gives the slot back.
@@ -101,19 +240,7 @@ fn build_and_send<B: Body>(claim: Claim, report: &Report, body: &B, args: (u64, 
             args_end: args.1,
             head: (size_of::<Header>() + size_of::<B>()) as u64,
         };
-        let record = (&raw mut (*slot).record).cast::<u8>();
-        let header = record.cast::<Header>();
-        (*header).cgroup = report.cgroup;
-        (*header).sandbox = report.sandbox;
-        (*header).generation = report.generation;
-        (*header).kind = report.kind as u8;
-        (*header).verdict = report.verdict as u8;
-        (*header).flags = report.flags;
-        (*header).access = report.access;
-        record
-            .add(size_of::<Header>())
-            .cast::<B>()
-            .write_unaligned(*body);
+        begin((&raw mut (*slot).record).cast(), report, body);
     }
     let walked = if report.dentry == 0 {
         Walked::NOWHERE
@@ -207,22 +334,9 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
         };
         at += masked::<0xfff>(noted(&raw mut (*header).args_len, args_len));
 
-        let ids = bpf_get_current_pid_tgid();
-        let users = bpf_get_current_uid_gid();
-        (*header).time_ns = generated::bpf_ktime_get_boot_ns();
-        (*header).pid = (ids >> 32) as u32;
-        (*header).tid = ids as u32;
-        (*header).parent_pid = Task::current()
-            .parent()
-            .and_then(Task::process)
-            .unwrap_or(0);
-        (*header).uid = users as u32;
-        (*header).gid = (users >> 32) as u32;
-        (*header).flags |= flags;
-        generated::bpf_get_current_comm((&raw mut (*header).comm).cast(), 16);
+        sign(header, flags);
 
-        let urgent = (*header).flags & flag::ENFORCED != 0;
-        let wakeup = if urgent { FORCE_WAKEUP } else { NO_WAKEUP };
+        let wakeup = wakeup((*header).flags);
         let len = masked::<0x7fff>(at as u64);
         if len > RECORD_BYTES {
             return 1;

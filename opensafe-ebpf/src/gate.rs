@@ -3,14 +3,14 @@
 mod operation;
 
 use opensafe_common::{
-    event::{ConnectBody, FileBody, Kind, flag},
+    event::{ConnectBody, Kind, flag},
     verdict::{Access, Verdict},
 };
 
 use crate::{
     actor::Actor,
     decide::{self, Decision},
-    emit::{Report, Requested, emit, file_body},
+    emit::{Report, Requested, emit, emit_file, emit_plain},
     kernel::{Dentry, Inode, S_IFLNK, S_IFMT, S_IFREG, current_memory},
     known::{Known, KnownTask, process},
     maps::{REPORTED, ReportKey, ReportedFile, constant},
@@ -320,7 +320,7 @@ impl PathRequest {
 #[inline(always)]
 pub fn socket(actor: &Actor, decision: Decision, kind: Kind, body: &ConnectBody) -> i32 {
     let report = report(actor, decision, kind, Access::NONE, 0, Requested::Unknown);
-    emit(&report, body, (0, 0));
+    emit_plain(&report, body);
     decision.errno(actor)
 }
 
@@ -341,7 +341,11 @@ pub fn peer(
         dentry,
         requested,
     );
-    emit(&report, body, (0, 0));
+    if dentry == 0 && requested == Requested::Unknown {
+        emit_plain(&report, body);
+    } else {
+        emit(&report, body, (0, 0));
+    }
     decision.errno(actor)
 }
 
@@ -357,7 +361,7 @@ pub fn peer_of_cgroup(actor: &Actor, decision: Decision, body: &ConnectBody) -> 
         Requested::Unknown,
     );
     report.flags |= flag::EPERM;
-    emit(&report, body, (0, 0));
+    emit_plain(&report, body);
     !decision.refuses(actor)
 }
 
@@ -389,13 +393,6 @@ pub fn report(
         dentry,
         requested,
     }
-}
-
-/// Sends a record about a file.
-#[inline(always)]
-pub fn emit_file(report: &Report) {
-    let body: FileBody = file_body(Dentry(report.dentry));
-    emit(report, &body, (0, 0));
 }
 
 /// Whether something allowed has to be put on record: the first time that this process image does it.

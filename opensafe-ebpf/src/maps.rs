@@ -13,8 +13,8 @@ use opensafe_common::{
     room::{MAX_OWN, Taken},
     tables::{
         CGROUP_SLOTS, CHUNK_CELLS, FIRST_CGROUPS, FirstCgroup, MAX_CGROUPS, MAX_POLICIES,
-        MAX_SANDBOXES, MAX_SUPERBLOCKS, MAX_TASKS, NetKey, Policy, PortKey, RecordKey, Sandbox,
-        Start, SuperblockKey,
+        MAX_SANDBOXES, MAX_SUPERBLOCKS, MAX_TASKS, NO_POLICY, NetKey, Policy, PortKey, RecordKey,
+        Sandbox, Start, SuperblockKey,
     },
     verdict::Access,
 };
@@ -95,7 +95,7 @@ pub static POLICIES: Array<Policy> = Array::with_max_entries(MAX_POLICIES, 0);
 
 /// Policy index → cells of its path automata, in chunks. Each policy has a map of its own, of its size.
 #[btf_map]
-pub static ARENAS: ArrayOfMaps<Arena, { MAX_POLICIES as usize }> = ArrayOfMaps::new();
+pub static ARENAS: ArrayOfMaps<Arena, { NO_POLICY as usize + 1 }> = ArrayOfMaps::new();
 /// `BPF_F_INNER_MAP` of include/uapi/linux/bpf.h (Linux ≥ 5.10): arrays of any length fit.
 type Arena = btf_maps::Array<[u32; CHUNK_CELLS], 1, { 1 << 12 }>;
 

@@ -190,7 +190,7 @@ pub extern "C" fn cached_word(policy_index: u32, dentry: u64) -> u64 {
 pub extern "C" fn walked_word(policy_index: u32, dentry: u64) -> u64 {
     let sandbox = sandbox_of_policy(policy_index);
     count(sandbox, Counter::CacheMisses);
-    let Some(slot) = Claim::take() else {
+    let Some(slot) = Claim::take(sandbox) else {
         count(sandbox, Counter::UndecidedNoScratch);
         return NO_WORD;
     };
@@ -273,8 +273,9 @@ const SOME_OTHER_NAME: u32 = 1;
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn below(policy_index: u32, dentry: u64, name: u32) -> u64 {
-    let Some(slot) = Claim::take() else {
-        count(sandbox_of_policy(policy_index), Counter::UndecidedNoScratch);
+    let sandbox = sandbox_of_policy(policy_index);
+    let Some(slot) = Claim::take(sandbox) else {
+        count(sandbox, Counter::UndecidedNoScratch);
         return NO_WORD;
     };
     let walked = walk(slot.index(), dentry);

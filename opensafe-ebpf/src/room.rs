@@ -8,10 +8,16 @@ use crate::{atomic::Cell, maps::TAKEN};
 /// exact number.
 #[inline(always)]
 pub fn take(sandbox: u32, room: Room) -> bool {
+    take_of(sandbox, room, room.of_one())
+}
+
+/// [`take`], where only the host tells how much there is.
+#[inline(always)]
+pub fn take_of(sandbox: u32, room: Room, share: u32) -> bool {
     let Some(taken) = taken(sandbox, room) else {
         return false;
     };
-    if taken.get() >= u64::from(room.of_one()) {
+    if taken.get() >= u64::from(share) {
         return false;
     }
     taken.add(1);

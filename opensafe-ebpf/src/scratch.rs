@@ -2,16 +2,19 @@
 //!
 //! A per-CPU buffer would be shared: a task can be preempted inside an LSM program by another that
 //! runs the same program on that CPU. So slots are claimed and released, each by one task at a time.
-//! A program cannot end without releasing: nothing between claim and release returns early.
+//! A program cannot end without releasing: nothing between claim and release returns early. How long it takes to get there is
+//! the scheduler's to say, where programs are preempted, so a sandbox may have a share of the slots only: tasks that hardly get
+//! to run leave others theirs.
 
-use aya_ebpf::helpers::bpf_get_smp_processor_id;
-use opensafe_common::tables::MAX_PATH_BYTES;
+use aya_ebpf::helpers::{bpf_get_prandom_u32, bpf_get_smp_processor_id};
+use opensafe_common::{room::Room, tables::MAX_PATH_BYTES};
 
 use crate::{
     atomic::Cell,
     bound::unforeseen,
     kernel::DentryHead,
     maps::{DirectoryState, POLICIES_A_DIRECTORY, SCRATCH, constant},
+    room,
 };
 
 /// Bytes that a path is built in: filled from its end, with room to write one more name before the
@@ -25,14 +28,18 @@ pub const RECORD_BYTES: usize = 24 * 1024;
 /// What [`claim`] returns if nothing is free.
 const NONE_FREE: u64 = u64::MAX;
 
-/// How many slots are looked at before giving up.
-const TRIES: u32 = 8;
+/// How many slots are looked at before giving up: first the CPU's own, then any. With a quarter of them taken, of so many tries
+/// one in a million fails.
+const TRIES: u32 = SLOTS_A_CPU + 10;
+/// Slots in use for each that one sandbox may have.
+const SHARES: u32 = 4;
 /// Slots that belong to a CPU first.
 const SLOTS_A_CPU: u32 = 4;
 
 /// One slot.
 #[repr(C)]
 pub struct Slot {
+    /// 0 for a free one, else one more than the sandbox's index.
     busy: u64,
     /// What the record's strings are read from.
     pub sources: Sources,
@@ -75,10 +82,10 @@ impl Sources {
 pub struct Claim(u32);
 
 impl Claim {
-    /// Claims a slot; `None` if all that were looked at are taken.
+    /// Claims a slot for a sandbox; `None` if it has its share, or all that were looked at are taken.
     #[inline(always)]
-    pub fn take() -> Option<Self> {
-        match claim() {
+    pub fn take(sandbox: u32) -> Option<Self> {
+        match claim(sandbox) {
             NONE_FREE => None,
             index => Some(Self(index as u32)),
         }
@@ -106,7 +113,8 @@ impl Claim {
     #[inline(always)]
     pub unsafe fn release_at(self, slot: *mut Slot) {
         // SAFETY: a map value, aligned; `busy` is only ever changed through cells.
-        unsafe { Cell::at(&raw mut (*slot).busy) }.clear();
+        let owner = unsafe { Cell::at(&raw mut (*slot).busy) }.clear();
+        room::give_back((owner as u32).wrapping_sub(1), Room::Scratch);
     }
 }
 
@@ -114,24 +122,30 @@ impl Claim {
 /// gives numbers only.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn claim() -> u64 {
+pub extern "C" fn claim(sandbox: u32) -> u64 {
     let slots = constant!(HOST.scratch_slots);
-    if slots == 0 {
+    if slots == 0 || !room::take_of(sandbox, Room::Scratch, slots / SHARES) {
         return NONE_FREE;
     }
     // SAFETY: no arguments.
     let first = unsafe { bpf_get_smp_processor_id() } * SLOTS_A_CPU;
     let mut tries = 0;
     while tries < TRIES {
-        let index = (first + tries) % slots;
+        let nth = match tries {
+            0..SLOTS_A_CPU => first + tries,
+            // SAFETY: no arguments.
+            _ => unsafe { bpf_get_prandom_u32() },
+        };
+        let index = nth % slots;
         let Some(slot) = SCRATCH.get_ptr_mut(index) else {
             return NONE_FREE;
         };
         // SAFETY: a map value, aligned; `busy` is only ever changed through cells.
-        if unsafe { Cell::at(&raw mut (*slot).busy) }.claim(1) {
+        if unsafe { Cell::at(&raw mut (*slot).busy) }.claim(u64::from(sandbox) + 1) {
             return u64::from(index);
         }
         tries = unforeseen(tries + 1);
     }
+    room::give_back(sandbox, Room::Scratch);
     NONE_FREE
 }

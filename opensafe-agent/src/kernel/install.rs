@@ -6,7 +6,8 @@
 
 use aya::maps::{Array, MapData, lpm_trie::Key};
 use opensafe_common::tables::{
-    CHUNK_CELLS, DEAD, DEAD_CELLS, NetKey, POLICIES_A_SANDBOX, Policy, PortKey, SuperblockKey,
+    CHUNK_CELLS, DEAD, DEAD_CELLS, NO_POLICY, NetKey, POLICIES_A_SANDBOX, Policy, PortKey,
+    SuperblockKey,
 };
 use zerocopy::transmute;
 
@@ -72,7 +73,7 @@ impl Policies {
 
     /// Removes what is left of all policies. Nobody may be in the sandbox any more.
     pub(super) fn clear(&mut self, maps: &mut Maps, seat: Seat) {
-        wait_for_programs();
+        wait_for_programs(maps);
         for (which, leftovers) in (0..).zip(&mut self.leftovers) {
             remove(maps, &std::mem::take(leftovers));
             // What cannot be taken out goes with the maps.
@@ -102,7 +103,7 @@ pub(super) fn write(
     tables: &Tables,
 ) -> Result<Installed, KernelError> {
     let next = policies.next();
-    wait_for_programs();
+    wait_for_programs(maps);
     remove(
         maps,
         &std::mem::take(&mut policies.leftovers[next as usize]),
@@ -149,12 +150,13 @@ fn write_all(
 
 /// Returns once every program that was running has ended, so that none still reads the tables of the
 /// policy before the one in force.
-fn wait_for_programs() {
-    // SAFETY: membarrier(2) takes three integers and touches no memory of ours. Its global form waits
-    // for an RCU grace period, and LSM programs run inside RCU's read side.
-    let waited = unsafe { nix::libc::syscall(nix::libc::SYS_membarrier, 1, 0, 0) };
-    if waited != 0 {
-        // Not in this kernel, or not on CPUs with nohz_full: longer than any program runs.
+///
+/// Whoever changes a map of maps is kept for an RCU grace period (`maybe_wait_bpf_programs` of kernel/bpf/syscall.c), and LSM
+/// programs run inside RCU's read side. membarrier(2) would be shorter, and waits for nothing where one processor is online
+/// (kernel/sched/membarrier.c), although programs are preempted there like anywhere.
+fn wait_for_programs(maps: &mut Maps) {
+    if maps.remove_arena(NO_POLICY).is_err() {
+        // Longer than most programs run.
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

@@ -10,7 +10,6 @@ mod btf;
 mod decode;
 mod held;
 mod hooks;
-#[allow(unsafe_code)] // membarrier(2), for which there is no safe wrapper
 mod install;
 pub mod knock;
 mod maps;
@@ -429,7 +428,7 @@ fn load_with(
 ) -> Result<(Ebpf, States), KernelError> {
     let offsets = vmlinux.offsets()?;
     let cpus = u32::try_from(aya::util::nr_cpus().map_or(1, |cpus| cpus)).unwrap_or(1);
-    let scratch_slots = (cpus * SCRATCH_SLOTS_A_CPU).max(16);
+    let scratch_slots = (cpus * SCRATCH_SLOTS_A_CPU).max(SCRATCH_SLOTS_AT_LEAST);
     let host = Host {
         rename_lock,
         scratch_slots,
@@ -466,6 +465,8 @@ const MAIN_HOOK: &str = "file_open";
 const FORGETTING_HOOK: &str = "inode_free_security";
 /// Scratch slots for each CPU: a task can be preempted while it holds one.
 const SCRATCH_SLOTS_A_CPU: u32 = 4;
+/// Of 33 KiB each.
+const SCRATCH_SLOTS_AT_LEAST: u32 = 64;
 
 /// Address of the kernel's `rename_lock`, or 0 where the kernel does not tell. The list has a hundred
 /// thousand lines and this is far down, so it is read in pieces and only as far as needed.

@@ -9,7 +9,7 @@ use opensafe_common::{
 use crate::{
     actor::{Actor, SandboxId, mark},
     decide,
-    emit::{Requested, emit, file_body},
+    emit::{Requested, emit, emit_file, file_body},
     gate::{By, PathRequest, known_path, report},
     kernel::{Area, Bprm, Dentry, File, Task, argument},
     known::{Known, KnownTask},
@@ -94,8 +94,7 @@ pub extern "C" fn map_gate(dentry: u64, actor: u64, cgroup: u64) -> u64 {
         dentry,
         Requested::Unknown,
     );
-    let body: FileBody = file_body(Dentry(dentry));
-    emit(&report, &body, (0, 0));
+    emit_file(&report);
     u64::from(decision.refuses(&actor))
 }
 

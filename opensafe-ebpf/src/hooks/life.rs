@@ -16,7 +16,7 @@ use opensafe_common::{
 use crate::{
     actor::{Actor, arm, armed, current_sandbox, disarm, is_agent, mark, marked, unmark},
     decide::Decision,
-    emit::{Requested, emit},
+    emit::{Requested, emit_plain},
     gate::{plain_operation, report},
     kernel::{Cgroup, Task},
     known::Known,
@@ -98,7 +98,7 @@ pub fn fork(ctx: &RawTracePointContext) {
         child_pid: process,
         reserved: 0,
     };
-    emit(&plain(&actor, Kind::Fork), &body, (0, 0));
+    emit_plain(&plain(&actor, Kind::Fork), &body);
 }
 
 /// `sched_process_exit(task)`: told once a process, by its last thread.
@@ -113,13 +113,12 @@ pub fn exit(actor: &Actor) {
         0 => task.get(constant!(OFFSETS.task_exit_code)),
         code => code,
     };
-    emit(
+    emit_plain(
         &plain(actor, Kind::Exit),
         &ExitBody {
             status,
             reserved: 0,
         },
-        (0, 0),
     );
 }
 

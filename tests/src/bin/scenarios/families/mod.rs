@@ -1,5 +1,6 @@
 //! The scenarios, by what they are about.
 
+mod against;
 mod boundary;
 mod commands;
 mod escapes;
@@ -30,6 +31,7 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
         ordinary::SCENARIOS,
         load::SCENARIOS,
         sharing::SCENARIOS,
+        against::SCENARIOS,
         boundary::SCENARIOS,
     ]
     .into_iter()
@@ -44,6 +46,7 @@ pub(crate) fn others() -> Vec<&'static Scenario> {
         boundary::runtimes::SCENARIOS,
         life::SCENARIOS,
         sharing::ends::SCENARIOS,
+        against::room::SCENARIOS,
         terminal::SCENARIOS,
         refusals::SCENARIOS,
         commands::SCENARIOS,

@@ -6,6 +6,8 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, IoSlice, IoSliceMut},
     os::{fd::AsRawFd as _, unix::fs::FileExt as _},
+    path::Path,
+    sync::{Arc, RwLock},
 };
 
 use nix::{
@@ -68,6 +70,7 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         let signal = rustix::process::Signal::from_named_raw(number).ok_or(Errno::EINVAL)?;
         Ok(pidfd_send_signal(&process, signal)?)
     }),
+    ("threads-until-refused", threads_until_refused),
     // The kernel sends it, for a pipe that becomes readable.
     ("signal-by-owner", signal_by_owner),
     ("limit", |a| {
@@ -290,4 +293,35 @@ fn read_key(arguments: &[OsString]) -> io::Result<()> {
         libc::syscall(libc::SYS_keyctl, KEYCTL_READ, key, buffer, length)
     })?;
     Ok(())
+}
+
+/// So many threads at once, if there is room for them. Makes the file `full` when there is none for one more, and keeps the others
+/// until there is a file `stop`.
+fn threads_until_refused(arguments: &[OsString]) -> io::Result<()> {
+    const STACK_BYTES: usize = 16 << 10;
+    let (full, stop) = (argument(arguments, 1)?, argument(arguments, 2)?);
+    let ended = Arc::new(RwLock::new(()));
+    let not_yet = ended.write();
+    let mut threads = Vec::new();
+    let mut refused = Ok(());
+    for _ in 0..number(argument(arguments, 0)?)? {
+        let ended = Arc::clone(&ended);
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        match thread.spawn(move || drop(ended.read())) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                refused = Err(error);
+                break;
+            }
+        }
+    }
+    File::create(full)?;
+    while !Path::new(stop).exists() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    drop(not_yet);
+    for thread in threads {
+        let _ = thread.join();
+    }
+    refused
 }

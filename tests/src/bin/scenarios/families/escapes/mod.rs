@@ -8,6 +8,7 @@ mod file_systems;
 mod membership;
 mod names;
 mod network;
+mod races;
 mod rights;
 mod spreading;
 mod writes;
@@ -15,7 +16,7 @@ mod writes;
 use crate::harness::Scenario;
 
 /// All of them, by what they are about.
-pub(super) const SCENARIOS: [&[Scenario]; 9] = [
+pub(super) const SCENARIOS: [&[Scenario]; 10] = [
     names::SCENARIOS,
     writes::SCENARIOS,
     execution::SCENARIOS,
@@ -25,4 +26,5 @@ pub(super) const SCENARIOS: [&[Scenario]; 9] = [
     rights::SCENARIOS,
     spreading::SCENARIOS,
     file_systems::SCENARIOS,
+    races::SCENARIOS,
 ];

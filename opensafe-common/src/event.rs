@@ -99,6 +99,10 @@ pub struct Header {
     pub comm: [u8; 16],
 }
 
+/// What comes so long after what the same sandbox did last is told at once, and what follows sooner is looked for: the
+/// reader of a ring buffer need not wake while nothing happens, and is never later than this by much.
+pub const PAUSE_NS: u64 = 20_000_000;
+
 /// Bits of [`Header::flags`].
 pub mod flag {
     /// The operation was refused by us (in observe mode a denial lacks it).

@@ -5,21 +5,25 @@ use core::{ffi::c_void, mem::size_of};
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_current_uid_gid, generated};
 use opensafe_common::{
     counter::Counter,
-    event::{ConnectBody, FileBody, Header, Kind, MAX_ARGS_BYTES, MAX_REQUESTED_BYTES, flag},
+    event::{
+        ConnectBody, FileBody, Header, Kind, MAX_ARGS_BYTES, MAX_REQUESTED_BYTES, PAUSE_NS, flag,
+    },
     verdict::{Access, Verdict},
 };
 
 use crate::{
     bound::masked,
     kernel::{Dentry, SystemCall, Task},
-    maps::{Counters, EVENTS, SCRATCH, constant},
+    maps::{Counters, EVENTS, SCRATCH, TOLD, constant},
     scratch::{Claim, PATH_END, RECORD_BYTES, Sources},
     walk::{Walked, walk},
 };
 
-/// Flags of bpf_ringbuf_output: the reader polls, so it is woken only for what cannot wait.
+/// Flags of bpf_ringbuf_output, and what bpf_ringbuf_query is asked for (include/uapi/linux/bpf.h).
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
+const AVAIL_DATA: u64 = 0;
+const RING_SIZE: u64 = 1;
 
 /// What is common to all records.
 #[derive(Clone, Copy)]
@@ -166,18 +170,10 @@ fn send_without_strings<B: Body>(report: &Report, body: &B, flags: u16) -> bool 
         (*header).requested_len = 0;
         (*header).args_len = 0;
         sign(header, flags);
-        generated::bpf_ringbuf_submit(record.cast(), wakeup((*header).flags));
+        let wakeup = wakeup(events, header, len as u64);
+        generated::bpf_ringbuf_submit(record.cast(), wakeup);
     }
     true
-}
-
-/// Whether the reader is to be woken for a record with these flags.
-#[inline(always)]
-fn wakeup(flags: u16) -> u64 {
-    match flags & flag::ENFORCED {
-        0 => NO_WAKEUP,
-        _ => FORCE_WAKEUP,
-    }
 }
 
 /// Writes what the caller knows of a record.
@@ -336,7 +332,6 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
 
         sign(header, flags);
 
-        let wakeup = wakeup((*header).flags);
         let len = masked::<0x7fff>(at as u64);
         if len > RECORD_BYTES {
             return 1;
@@ -346,8 +341,60 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
             return 1;
         };
         let events = core::ptr::from_ref(events).cast_mut().cast();
+        let wakeup = wakeup(events, header, len as u64);
         u64::from(generated::bpf_ringbuf_output(events, record.cast(), len as u64, wakeup) != 0)
     }
+}
+
+/// Whether the reader is to be woken for a record of that length: for denials and programs, after a pause, and lest the ring
+/// buffer fills up.
+///
+/// # Safety
+/// `events` must be a ring buffer, and `header` valid for reading.
+#[inline(always)]
+unsafe fn wakeup(events: *mut c_void, header: *const Header, len: u64) -> u64 {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let urgent = (*header).flags & flag::ENFORCED != 0 || (*header).kind == Kind::Exec as u8;
+        let paused = has_paused((*header).sandbox, (*header).time_ns);
+        match urgent || paused || fills_an_eighth(events, len) {
+            true => FORCE_WAKEUP,
+            false => NO_WAKEUP,
+        }
+    }
+}
+
+/// Whether this comes after a pause, in which the reader looks ever less often. Tasks that tell at once may each take
+/// themselves for the first.
+#[inline(always)]
+fn has_paused(sandbox: u32, now_ns: u64) -> bool {
+    let Some(told) = TOLD.get_ptr_mut(sandbox) else {
+        return true;
+    };
+    // SAFETY: a map value, aligned. Others read and write it whole.
+    let last_ns = unsafe { told.read_volatile() };
+    // SAFETY: as above.
+    unsafe { told.write_volatile(now_ns) };
+    now_ns.saturating_sub(last_ns) > PAUSE_NS
+}
+
+/// Whether with so many bytes more, another eighth of what the ring buffer has room for waits for the reader. Who writes at
+/// the same time may pass one unseen, and there are eight.
+///
+/// # Safety
+/// `events` must be a ring buffer.
+#[inline(always)]
+unsafe fn fills_an_eighth(events: *mut c_void, len: u64) -> bool {
+    // SAFETY: by the caller's promise.
+    let (waiting, size) = unsafe {
+        (
+            generated::bpf_ringbuf_query(events, AVAIL_DATA),
+            generated::bpf_ringbuf_query(events, RING_SIZE),
+        )
+    };
+    // The size is a power of two, so the bits from there on count eighths.
+    let eighths = !(size / 8).wrapping_sub(1);
+    (waiting ^ (waiting + len)) & eighths != 0
 }
 
 /// Notes a length in the header and takes it from there. To the verifier it then is any number, and what follows is

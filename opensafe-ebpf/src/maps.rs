@@ -50,6 +50,10 @@ pub fn volatile<T: Copy>(field: *const T) -> T {
 pub static EVENTS: HashOfMaps<u32, RingBuf<u8, 4096>, { MAX_SANDBOXES as usize }> =
     HashOfMaps::new();
 
+/// Sandbox → when it last had something to tell, in nanoseconds since boot.
+#[map]
+pub static TOLD: Array<u64> = Array::with_max_entries(MAX_SANDBOXES, 0);
+
 /// Sandbox → [`Counter`]s: all of them in one value, so that one look-up finds several.
 #[map]
 pub static COUNTERS: PerCpuArray<[u64; Counter::COUNT]> =

@@ -224,6 +224,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 impl Drop for Held {
     fn drop(&mut self) {
+        if self.root.is_none() {
+            return; // let go
+        }
         let links: Vec<_> = HOOKS
             .iter()
             .filter_map(|hook| self.link(hook.program).ok())

@@ -128,6 +128,18 @@ pub struct Sizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Look(u32);
 
+/// What was counted for a sandbox, at one time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts([u64; Counter::COUNT]);
+
+impl Counts {
+    /// By one counter.
+    #[must_use]
+    pub fn of(&self, counter: Counter) -> u64 {
+        self.0.get(counter as usize).copied().unwrap_or(0)
+    }
+}
+
 /// How a program fared.
 #[derive(Clone, Debug)]
 pub enum State {
@@ -360,16 +372,18 @@ impl Kernel {
             .collect()
     }
 
-    /// Reads a counter.
+    /// Reads the counters.
     #[must_use]
-    pub fn count(&self, counter: Counter) -> u64 {
-        let Some(counters) = self.maps.counters::<[u64; Counter::COUNT]>() else {
-            return 0;
-        };
-        let of_cpu = |counters: &[u64; Counter::COUNT]| counters.get(counter as usize).copied();
-        counters
-            .get(&self.seat.sandbox, 0)
-            .map_or(0, |cpus| cpus.iter().filter_map(of_cpu).sum())
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        let counters = self.maps.counters::<[u64; Counter::COUNT]>();
+        let by_cpu = counters.and_then(|counters| counters.get(&self.seat.sandbox, 0).ok());
+        for cpu in by_cpu.iter().flat_map(|cpus| cpus.iter()) {
+            for (sum, count) in counts.0.iter_mut().zip(cpu) {
+                *sum += count;
+            }
+        }
+        counts
     }
 
     /// Tasks that carry this sandbox's mark, those outside its cgroup included.

@@ -1,10 +1,12 @@
 //! Empties the ring buffer on a thread of its own and hands events over through a bounded queue.
 //!
-//! The kernel wakes the reader for denials only; for the rest it looks every [`PERIOD_MS`]. If the
-//! queue is full the event is dropped and counted: the kernel never waits for us, and memory stays
-//! bounded.
+//! The kernel wakes the reader for what cannot wait, for what comes after a pause, and when the buffer fills; for the rest it
+//! looks by itself, ever less often while nothing comes ([`Periods`]). So a sandbox that does nothing costs nothing, and one
+//! that does much has not every event wake somebody. If the queue is full the event is dropped and counted: the kernel never
+//! waits for us, and memory stays bounded.
 
 use std::{
+    io,
     os::fd::AsFd,
     sync::{
         Arc,
@@ -16,8 +18,10 @@ use std::{
 use aya::maps::{MapData, RingBuf};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::eventfd::{EfdFlags, EventFd},
     time::{ClockId, clock_gettime},
 };
+use opensafe_common::event::PAUSE_NS;
 use ringbuf::{
     HeapCons, HeapProd, HeapRb,
     traits::{Consumer, Producer, Split},
@@ -27,8 +31,12 @@ use tokio::sync::Notify;
 use super::decode::decode;
 use crate::event::Event;
 
-/// How often the ring buffer is looked at when nothing urgent is in it.
-const PERIOD_MS: u16 = 10;
+/// How soon after an event the ring buffer is looked at again.
+const FIRST_PERIOD_MS: u16 = 10;
+/// And how seldom at last. The kernel will have woken us by then.
+const LAST_PERIOD_MS: u16 = 1000;
+// What wakes nobody comes within the kernel's pause after what was read, and is to be found in the second period at the latest.
+const _: () = assert!(FIRST_PERIOD_MS as u64 * 3 * 1_000_000 > PAUSE_NS);
 /// Rounds that empty a full ring buffer of the smallest records.
 const LAST_ROUNDS: u32 = 64;
 /// Records that are read before anything else is looked at.
@@ -43,10 +51,11 @@ pub struct Events {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Shared {
     /// Asks the thread to empty the buffer once more and end.
     stop: AtomicBool,
+    /// Wakes it for that.
+    stopped: EventFd,
     /// Set by the thread when it has.
     ended: AtomicBool,
     queue_full: AtomicU64,
@@ -56,9 +65,16 @@ struct Shared {
 
 impl Events {
     /// Starts the thread.
-    pub(super) fn start(ring: RingBuf<MapData>) -> std::io::Result<Self> {
+    pub(super) fn start(ring: RingBuf<MapData>) -> io::Result<Self> {
         let (producer, queue) = HeapRb::new(QUEUE_EVENTS).split();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::default(),
+            stopped: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
+            ended: AtomicBool::default(),
+            queue_full: AtomicU64::default(),
+            malformed: AtomicU64::default(),
+            news: Notify::default(),
+        });
         let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("events".to_owned())
@@ -84,7 +100,9 @@ impl Events {
     pub fn finish(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // The thread ends within PERIOD_MS, unless the queue is full: then it drops and counts.
+            // If that fails, the thread ends a period later.
+            let _ = self.shared.stopped.write(1);
+            // It ends at once, also if the queue is full: then it drops and counts.
             let _ = thread.join();
         }
     }
@@ -107,6 +125,7 @@ impl Drop for Events {
 
 fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) {
     let mut rounds_left = LAST_ROUNDS;
+    let mut periods = Periods::default();
     loop {
         let last = shared.stop.load(Ordering::Acquire);
         let boot_ns = boot_time_ns();
@@ -127,6 +146,7 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
             }
         }
         if any {
+            periods = Periods::default();
             shared.news.notify_one();
         }
         if any && rounds_left > 0 {
@@ -141,10 +161,37 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
             return;
         }
         // A failed poll (EINTR) only means looking earlier.
+        let woken_by = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let _ = poll(
-            &mut [PollFd::new(ring.as_fd(), PollFlags::POLLIN)],
-            PollTimeout::from(PERIOD_MS),
+            &mut [woken_by(ring.as_fd()), woken_by(shared.stopped.as_fd())],
+            PollTimeout::from(periods.next_ms()),
         );
+    }
+}
+
+/// How long one waits for events that wake nobody: the longer, the longer there were none.
+struct Periods {
+    next_ms: u16,
+}
+
+impl Default for Periods {
+    fn default() -> Self {
+        Self {
+            next_ms: FIRST_PERIOD_MS,
+        }
+    }
+}
+
+impl Periods {
+    const fn next_ms(&mut self) -> u16 {
+        let now = self.next_ms;
+        let doubled = now.saturating_mul(2);
+        self.next_ms = if doubled < LAST_PERIOD_MS {
+            doubled
+        } else {
+            LAST_PERIOD_MS
+        };
+        now
     }
 }
 
@@ -161,4 +208,16 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
         .unwrap_or(0)
         .saturating_mul(1_000_000_000)
         .saturating_add(u64::try_from(nanoseconds).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_nothing_comes_it_is_looked_for_ever_less_often() {
+        let mut periods = Periods::default();
+        let waited: Vec<u16> = (0..9).map(|_| periods.next_ms()).collect();
+        assert_eq!(waited, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+    }
 }

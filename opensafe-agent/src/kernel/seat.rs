@@ -2,7 +2,7 @@
 //!
 //! Several runs can share the maps, so places are given out under the lock that goes with them.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use opensafe_common::{
     counter::Counter,
@@ -23,24 +23,37 @@ use super::{
 pub(super) struct Seat {
     /// Index of the sandbox.
     pub(super) sandbox: u32,
+    /// The cgroup that was armed; 0, which none has, before.
+    cgroup: u64,
+    /// The record that is kept.
+    record: Option<RecordKey>,
 }
 
 impl Seat {
     /// Takes a place; `None` if there is none. The caller holds the maps' lock.
     pub(super) fn take(maps: &mut Maps) -> Result<Option<Self>, KernelError> {
         let mut places = read(maps)?;
-        forget_records_of_the_dead(maps, &places);
+        forget_records_of_the_dead(maps, &mut places);
         let free = (0..)
             .zip(&mut places.owners)
             .find(|(_, owner)| **owner == 0);
         let Some((sandbox, owner)) = free else {
+            write(maps, &places)?;
             return Ok(None);
         };
         *owner = std::process::id();
-        let seat = Self { sandbox };
+        let seat = Self::at(sandbox);
         seat.reset_counters(maps)?;
         write(maps, &places)?;
         Ok(Some(seat))
+    }
+
+    const fn at(sandbox: u32) -> Self {
+        Self {
+            sandbox,
+            cgroup: 0,
+            record: None,
+        }
     }
 
     /// Index of one of its policies: the one in force, or the next one.
@@ -49,7 +62,8 @@ impl Seat {
     }
 
     /// Arms a cgroup by its id (its directory's inode number). Nobody may be in it yet.
-    pub(super) fn arm(self, maps: &mut Maps, cgroup: u64) -> Result<(), KernelError> {
+    pub(super) fn arm(&mut self, maps: &mut Maps, cgroup: u64) -> Result<(), KernelError> {
+        self.cgroup = cgroup;
         // The filter first: whoever is in the map must not be passed over by it.
         let mut filter = maps.array::<u64>("CGROUP_FILTER")?;
         let slot = u32::try_from(cgroup % u64::from(filter.len())).unwrap_or(0);
@@ -71,13 +85,16 @@ impl Seat {
     }
 
     /// Notes where the sandbox's record is. Whether it is no other's.
-    pub(super) fn keep(self, maps: &mut Maps, record: RecordKey) -> Result<bool, KernelError> {
+    pub(super) fn keep(&mut self, maps: &mut Maps, record: RecordKey) -> Result<bool, KernelError> {
         // include/uapi/linux/bpf.h
         const BPF_NOEXIST: u64 = 1;
         let key: RecordBytes = zerocopy::transmute!(record);
         let mut records = maps.hash::<RecordBytes, u32>("RECORDS")?;
         match records.insert(key, self.sandbox, BPF_NOEXIST) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.record = Some(record);
+                Ok(true)
+            }
             Err(error) => match records.get(&key, 0) {
                 Ok(_) => Ok(false),
                 Err(_) => Err(map_error("RECORDS")(error)),
@@ -88,36 +105,35 @@ impl Seat {
     /// Takes back what names this sandbox. Nobody may be in it any more.
     pub(super) fn disarm(self, maps: &mut Maps) {
         // What cannot be found or removed now goes with the maps.
-        let Ok(cgroups) = maps.hash::<u64, u32>("CGROUPS") else {
-            return;
-        };
-        let ours: Vec<u64> = cgroups
-            .iter()
-            .flatten()
-            .filter(|(_, sandbox)| *sandbox == self.sandbox)
-            .map(|(cgroup, _)| cgroup)
-            .collect();
-        if let Ok(mut first) = maps.array::<FirstBytes>("FIRST") {
-            for cgroup in &ours {
-                let place = place_of(*cgroup);
-                let there = first
-                    .get(&place, 0)
-                    .map(|bytes| zerocopy::transmute!(bytes));
-                if there.is_ok_and(|there: FirstCgroup| there.cgroup == *cgroup) {
-                    let _ = first.set(place, FirstBytes::default(), 0);
-                }
+        if self.cgroup != 0
+            && let Ok(mut first) = maps.array::<FirstBytes>("FIRST")
+        {
+            let place = place_of(self.cgroup);
+            let there = first
+                .get(&place, 0)
+                .map(|bytes| zerocopy::transmute!(bytes));
+            if there.is_ok_and(|there: FirstCgroup| there.cgroup == self.cgroup) {
+                let _ = first.set(place, FirstBytes::default(), 0);
             }
         }
-        if let Ok(mut cgroups) = maps.hash::<u64, u32>("CGROUPS") {
-            for cgroup in &ours {
-                let _ = cgroups.remove(cgroup);
-            }
+        // A cgroup that is removed is taken out by the programs, and those below it before it. So the map, which grows with the
+        // runs, is gone through only if this one is left.
+        let is_left = maps
+            .hash::<u64, u32>("CGROUPS")
+            .is_ok_and(|cgroups| cgroups.get(&self.cgroup, 0).is_ok());
+        if is_left {
+            forget::<u64, _>(maps, "CGROUPS", |sandbox: &u32| *sandbox == self.sandbox);
         }
         forget::<u64, _>(maps, "OWN_TMPFS", |sandbox: &u32| *sandbox == self.sandbox);
         forget::<u64, _>(maps, "OWN_TERMINALS", |note: &u64| {
             sandbox_of_note(*note) == self.sandbox
         });
-        forget::<RecordBytes, _>(maps, "RECORDS", |sandbox: &u32| *sandbox == self.sandbox);
+        if let (Some(record), Ok(mut records)) =
+            (self.record, maps.hash::<RecordBytes, u32>("RECORDS"))
+        {
+            let key: RecordBytes = zerocopy::transmute!(record);
+            let _ = records.remove(&key);
+        }
         if let Ok(mut events) = maps.events() {
             let _ = events.remove(&self.sandbox);
         }
@@ -176,14 +192,23 @@ pub(super) fn is_record(maps: &mut Maps, record: RecordKey) -> bool {
     records.is_ok_and(|records| records.get(&key, 0).is_ok())
 }
 
-/// What a run that was killed has left: its record is closed, and its inode's number may be another file's by now. The caller
-/// holds the maps' lock.
-fn forget_records_of_the_dead(maps: &mut Maps, places: &Places) {
-    let is_dead = |sandbox: &u32| {
-        let owner = places.owners.get(*sandbox as usize).copied();
-        owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists())
+/// What runs that were killed have left: their records are closed, and the numbers of their inodes may be other files' by now.
+/// The caller holds the maps' lock, and writes the places.
+fn forget_records_of_the_dead(maps: &mut Maps, places: &mut Places) {
+    let is_dead = |owner: u32| {
+        !matches!(owner, 0 | Places::LEFT) && !Path::new(&format!("/proc/{owner}")).exists()
     };
-    forget::<RecordBytes, _>(maps, "RECORDS", is_dead);
+    let mut dead = BTreeSet::new();
+    for (sandbox, owner) in (0..).zip(&mut places.owners) {
+        if is_dead(*owner) {
+            *owner = Places::LEFT;
+            dead.insert(sandbox);
+        }
+    }
+    // The map grows with the runs, and is gone through only if it has to be.
+    if !dead.is_empty() {
+        forget::<RecordBytes, _>(maps, "RECORDS", |sandbox: &u32| dead.contains(sandbox));
+    }
 }
 
 type PlacesBytes = [u8; size_of::<Places>()];
@@ -241,7 +266,7 @@ mod tests {
     #[test]
     fn a_policy_tells_its_sandbox() {
         for sandbox in [0, 3, 1023] {
-            let seat = Seat { sandbox };
+            let seat = Seat::at(sandbox);
             assert_ne!(seat.policy(0), seat.policy(1));
             for which in 0..4 {
                 assert_eq!(sandbox_of_policy(seat.policy(which)), sandbox);

@@ -8,17 +8,17 @@
 //! is nothing to be left behind, nothing that a sandbox could reach, and nothing to be trusted but what root alone can
 //! have.
 //!
-//! Of any number that start at once, one loads and the others wait for it. Each makes a file system, which others can
-//! find from then on, notes in it the time at which it did so, and only then looks for others: whoever noted an earlier
-//! time goes first (L. Lamport, A New Solution of Dijkstra's Concurrent Programming Problem, 1974).
+//! Where a whole set with room is found, it is joined, and nothing else is looked at: that takes hardly longer beside a
+//! thousand runs than beside one. Else, of any number that start at once, one loads and the others wait for it. Each makes a
+//! file system, which others can find from then on, notes in it the time at which it did so, and only then looks for others:
+//! whoever noted an earlier time goes first (L. Lamport, A New Solution of Dijkstra's Concurrent Programming Problem, 1974).
 
 use std::{
-    collections::{BTreeMap, btree_map},
-    ffi::OsStr,
+    collections::BTreeSet,
     fs,
     ops::ControlFlow,
     os::unix::fs::MetadataExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -53,21 +53,29 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::load`], and if `on_wait` gives up.
     pub fn shared(sizes: &Sizes, on_wait: OnWait<'_>) -> Result<Self, KernelError> {
+        // Where programs are not called, there is little to be shared: what stands in for them belongs to a cgroup.
+        if listed() != Some(true) {
+            return Self::load(sizes);
+        }
+        let mut given_up = false;
+        let mut on_wait = |waited| {
+            let flow = on_wait(waited);
+            given_up |= flow.is_break();
+            flow
+        };
+        // Whoever joins loads nothing, so this needs no turn.
+        let joined = whole(&mut on_wait).find_map(|(held, lock)| Self::join(sizes, held, lock));
+        if let Some(joined) = joined {
+            return Ok(joined);
+        }
         let ours = || {
             let held = Held::new(Users::Any).ok()?;
             let lock = held.lock(PATIENCE, &mut go_on).ok()??;
             let turn = held.turn()?.ok()?;
             Some((held, lock, turn))
         };
-        // Where programs are not called, there is little to be shared: what stands in for them belongs to a cgroup.
-        let Some((held, lock, turn)) = (listed() == Some(true)).then(ours).flatten() else {
+        let Some((held, lock, turn)) = ours() else {
             return Self::load(sizes);
-        };
-        let mut given_up = false;
-        let mut on_wait = |waited| {
-            let flow = on_wait(waited);
-            given_up |= flow.is_break();
-            flow
         };
         let mut theirs = before(turn, &mut on_wait);
         if let Some(joined) = theirs.find_map(|(held, lock)| Self::join(sizes, held, lock)) {
@@ -175,13 +183,24 @@ pub const CGROUP_PARENT: &str = "opensafe";
 /// `BPF_FS_MAGIC` of include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 
+/// What others have loaded and this run can join, each with its lock taken.
+fn whole(on_wait: OnWait<'_>) -> impl Iterator<Item = (Held, Lock)> {
+    let loaded_by = Instant::now() + PATIENCE;
+    file_systems()
+        .filter(|held| held.has(PLACES))
+        .filter_map(move |held| {
+            let patience = loaded_by.saturating_duration_since(Instant::now());
+            let lock = held.lock(patience, on_wait).ok()??;
+            Some((held, lock))
+        })
+}
+
 /// What others began before us and this run can join, each with its lock taken; the first of them first.
 fn before(ours: Turn, on_wait: OnWait<'_>) -> impl Iterator<Item = (Held, Lock)> {
     // However many there are, one waits no longer for all of them than for one.
     let now = Instant::now();
     let (noted_by, loaded_by) = (now + PATIENCE_FOR_A_NOTE, now + PATIENCE);
     let mut theirs: Vec<(Turn, Held)> = file_systems()
-        .into_iter()
         .filter_map(|held| Some((turn(&held, noted_by)?, held)))
         .filter(|(turn, _)| *turn < ours)
         .collect();
@@ -210,20 +229,37 @@ fn turn(held: &Held, noted_by: Instant) -> Option<Turn> {
     }
 }
 
-/// The BPF file systems that root has made and other processes with our executable have, each once.
-fn file_systems() -> Vec<Held> {
-    let Some(ours) = executable(Path::new("/proc/self")) else {
-        return Vec::new();
+/// The BPF file systems that root has made and other processes with our executable have, each once. Those of the latest
+/// processes first, as what they have is the likeliest to have room.
+fn file_systems() -> impl Iterator<Item = Held> {
+    let ours = executable(Path::new("/proc/self"));
+    let is_ours = move |process: &PathBuf| {
+        ours.is_some() && executable(process) == ours && !is_confined(process)
     };
-    let mut found = BTreeMap::new();
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let process = process.path();
-        let is_other = process.file_name() != Some(OsStr::new(&std::process::id().to_string()));
-        if is_other && executable(&process) == Some(ours) && !is_confined(&process) {
-            add_file_systems_of(&process, &mut found);
-        }
-    }
-    found.into_values().collect()
+    let mut known = BTreeSet::new();
+    others()
+        .map(|process| Path::new("/proc").join(process.to_string()))
+        .filter(is_ours)
+        .flat_map(|process| {
+            let descriptors = fs::read_dir(process.join("fd"));
+            descriptors.into_iter().flatten().flatten()
+        })
+        .filter_map(move |descriptor| file_system(&descriptor.path(), &mut known))
+}
+
+/// Every other process, the one with the highest id first.
+fn others() -> impl Iterator<Item = u32> {
+    let own = std::process::id();
+    let id = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let mut all: Vec<u32> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(id)
+        .filter(|id| *id != own)
+        .collect();
+    all.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
+    all.into_iter()
 }
 
 /// Whether a process is in a sandbox, as far as its cgroup tells: root in there can make a BPF file system, and nothing in
@@ -249,22 +285,22 @@ fn executable(process: &Path) -> Option<(u64, u64)> {
     Some((file.dev(), file.ino()))
 }
 
-/// Those that a process has, by their devices. Of root's only: anyone can make one in a user namespace of theirs.
-fn add_file_systems_of(process: &Path, found: &mut BTreeMap<u64, Held>) {
-    let descriptors = fs::read_dir(process.join("fd"));
-    for descriptor in descriptors.into_iter().flatten().flatten() {
-        let path = descriptor.path();
-        let is_bpf = statfs(&path).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC);
-        let Some(root) = is_bpf.then(|| fs::metadata(&path).ok()).flatten() else {
-            continue;
-        };
-        if root.uid() == 0
-            && root.is_dir()
-            && let btree_map::Entry::Vacant(place) = found.entry(root.dev())
-            && let Ok(held) = Held::at(&path)
-        {
-            place.insert(held);
-        }
+/// The one whose root a descriptor is of, unless it is known already, by its device. Root's only: anyone can make one in a user
+/// namespace of theirs.
+fn file_system(descriptor: &Path, known: &mut BTreeSet<u64>) -> Option<Held> {
+    let root = fs::metadata(descriptor).ok()?;
+    if known.contains(&root.dev()) {
+        return None;
+    }
+    let is_bpf = statfs(descriptor).ok()?.filesystem_type() == BPF_FS_MAGIC;
+    if is_bpf && !(root.uid() == 0 && root.is_dir()) {
+        return None;
+    }
+    known.insert(root.dev());
+    if is_bpf {
+        Held::at(descriptor).ok()
+    } else {
+        None
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Cgroup {
     kill: File,
     /// The `cgroup.procs` of the cgroup in which we are, and of the root.
     homes: Vec<File>,
+    /// Our own cgroup, as the kernel tells it whenever it is read.
+    own: Option<File>,
     id: u64,
     gone: bool,
 }
@@ -121,6 +123,7 @@ impl Cgroup {
                 directory,
                 kill,
                 homes,
+                own: File::open(OWN).ok(),
                 id,
                 gone: false,
             }),
@@ -199,7 +202,8 @@ impl Cgroup {
     /// Goes back to where we were, or to the root, if somebody has moved us into it, as root inside can. Whether they have.
     pub fn leave(&self) -> io::Result<bool> {
         let below = format!("/{CGROUP_PARENT}/{}", self.name);
-        if let Ok(now) = std::fs::read_to_string("/proc/self/cgroup")
+        let now = self.own.as_ref().map(read_anew);
+        if let Some(Ok(now)) = now
             && let Some(path) = now.lines().find_map(|line| line.strip_prefix("0::"))
             && !is_within(path, &below)
         {
@@ -245,6 +249,8 @@ impl Drop for Cgroup {
     }
 }
 
+/// The cgroups of this process.
+const OWN: &str = "/proc/self/cgroup";
 const PROCESSES: &str = "cgroup.procs";
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -344,7 +350,7 @@ fn children(directory: &OwnedFd) -> io::Result<Vec<CString>> {
 
 /// Opens the `cgroup.procs` of our own cgroup, and of the root, in case that it goes with us.
 fn homes(mount_point: &Path) -> Vec<File> {
-    let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let cgroups = std::fs::read_to_string(OWN).unwrap_or_default();
     let own = cgroups.lines().find_map(|line| line.strip_prefix("0::/"));
     let directories = own.into_iter().chain([""]);
     directories
@@ -353,6 +359,26 @@ fn homes(mount_point: &Path) -> Vec<File> {
             File::options().write(true).open(path).ok()
         })
         .collect()
+}
+
+/// The text of a file of `/proc`, which is made anew whenever it is read from its start (`seq_read_iter` in fs/seq_file.c). What
+/// fits is given at once.
+fn read_anew(file: &File) -> io::Result<String> {
+    const USUAL: usize = 1024;
+    let mut bytes = vec![0; USUAL];
+    let mut read = 0;
+    loop {
+        match file.read_at(&mut bytes[read..], read as u64) {
+            Ok(count) => read += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        if read < bytes.len() {
+            bytes.truncate(read);
+            return Ok(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        bytes.resize(2 * read, 0);
+    }
 }
 
 /// Whether a path in `/proc/PID/cgroup` leads to a cgroup with that path or below it. The hierarchy may begin above what is
@@ -401,6 +427,23 @@ mod tests {
         std::fs::remove_file(folder.path().join("b/file")).unwrap();
         each_below(&top, |parent, name| remove_at(parent, name)).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_of_proc_tells_what_is_now_and_all_of_it() {
+        const COMM: &str = "/proc/thread-self/comm";
+        let comm = File::open(COMM).unwrap();
+        for name in ["one", "another"] {
+            std::fs::write(COMM, name).unwrap();
+            assert_eq!(read_anew(&comm).unwrap(), format!("{name}\n"));
+        }
+        let status = File::open("/proc/self/status").unwrap();
+        let told = read_anew(&status).unwrap();
+        assert!(told.starts_with("Name:") && told.ends_with('\n'));
+        let long = tempfile::tempfile().unwrap();
+        let text = "0::/deep\n".repeat(1000);
+        long.write_all_at(text.as_bytes(), 0).unwrap();
+        assert_eq!(read_anew(&long).unwrap(), text);
     }
 
     #[test]

@@ -21,6 +21,8 @@ use crate::run::Status;
 pub(super) struct Children {
     first: Pid,
     ended: Option<Status>,
+    /// Whether there were more than are looked at in one go.
+    more: bool,
 }
 
 /// Children that are looked at in one go: whoever makes more of them does not keep us from the rest of our work.
@@ -36,7 +38,13 @@ impl Children {
         Self {
             first: Pid::from_raw(first.id().cast_signed()),
             ended: None,
+            more: false,
         }
+    }
+
+    /// Whether some may have ended that the last look did not come to, and of which no signal will tell.
+    pub(super) const fn more(&self) -> bool {
+        self.more
     }
 
     /// How the first process has ended, if it has. Buries every other child that has ended, and lets those go on that
@@ -44,12 +52,13 @@ impl Children {
     pub(super) fn look(&mut self) -> io::Result<Option<Status>> {
         let first = self.first;
         let ended = &mut self.ended;
-        let none_left = bury(|child, status| {
+        let left = bury(|child, status| {
             if child == first {
                 *ended = Some(status);
             }
         })?;
-        if none_left && self.ended.is_none() {
+        self.more = left == Left::Unknown;
+        if left == Left::None && self.ended.is_none() {
             return Err(io::Error::from(nix::errno::Errno::ECHILD));
         }
         Ok(self.ended)
@@ -70,8 +79,18 @@ pub(super) fn bury_all() {
     let _ = bury(|_, _| {});
 }
 
-/// Tells of every child that has ended and is no more. Gives whether there is none any longer.
-fn bury(mut ended: impl FnMut(Pid, Status)) -> io::Result<bool> {
+/// Which children are left.
+#[derive(Debug, PartialEq, Eq)]
+enum Left {
+    None,
+    /// Those that live.
+    Living,
+    /// Not all were looked at.
+    Unknown,
+}
+
+/// Tells of every child that has ended and is no more.
+fn bury(mut ended: impl FnMut(Pid, Status)) -> io::Result<Left> {
     for _ in 0..MAX_AT_ONCE {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((child, status))) => {
@@ -81,13 +100,13 @@ fn bury(mut ended: impl FnMut(Pid, Status)) -> io::Result<bool> {
                     Change::Stopped(signal) => let_go_on(child, signal),
                 }
             }
-            Ok(None) => return Ok(false),
-            Err(rustix::io::Errno::CHILD) => return Ok(true),
+            Ok(None) => return Ok(Left::Living),
+            Err(rustix::io::Errno::CHILD) => return Ok(Left::None),
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(false)
+    Ok(Left::Unknown)
 }
 
 /// What wait(2) told.

@@ -51,6 +51,10 @@ pub(super) struct Life {
     enricher: Enricher,
     sinks: Sinks<File, StandardError>,
     ready: Vec<Enriched>,
+    /// Whether events came since losses were last noted.
+    news: bool,
+    /// When they are noted also if none came.
+    losses_at: Instant,
     asked_to_end: bool,
 }
 
@@ -79,8 +83,10 @@ const LEFT_PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(5);
 /// How much longer than it took to compile what was met is waited before it is done again.
 const COMPILING_TO_PAUSE: u32 = 3;
-/// How often sinks write, losses are noted and the mount table is looked at.
+/// How often sinks write, and the mount table and our own cgroup are looked at.
 const TICK: Duration = Duration::from_millis(100);
+/// How often it is asked for what is told in another way too: losses by the events that came, children by a signal.
+const SELDOM: Duration = Duration::from_secs(1);
 
 impl Life {
     /// A run whose command is about to live.
@@ -102,6 +108,8 @@ impl Life {
             enricher,
             sinks,
             ready: Vec::new(),
+            news: false,
+            losses_at: Instant::now(),
             asked_to_end: false,
         }
     }
@@ -129,10 +137,13 @@ impl Life {
             let mut tick = tokio::time::interval(TICK);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut kill_at: Option<Instant> = None;
+            let mut look_at = Instant::now();
             loop {
                 tokio::select! {
                     biased;
                     received = signals.recv() => {
+                        // It may be the one that tells of a child.
+                        look_at = Instant::now();
                         if let Some(received) = received {
                             self.asked_to_end |= received.asks_to_end();
                             pass_on(received, &children, cgroup, &mut kill_at);
@@ -150,9 +161,14 @@ impl Life {
                         let _ = self.drain();
                     }
                 }
-                if kill_at.is_some_and(|at| Instant::now() >= at) {
+                let now = Instant::now();
+                if kill_at.is_some_and(|at| now >= at) {
                     end_all(&children, cgroup);
                 }
+                if now < look_at && !children.more() {
+                    continue;
+                }
+                look_at = now + SELDOM;
                 match children.look() {
                     Ok(None) => {}
                     Ok(Some(status)) => return Ok(status),
@@ -166,10 +182,14 @@ impl Life {
         // What is left is taken by the next.
         let _ = self.drain();
         let mut ready = std::mem::take(&mut self.ready);
-        self.enricher.tick(Instant::now(), &mut ready);
+        let now = Instant::now();
+        self.enricher.tick(now, &mut ready);
         self.write(ready);
-        let losses = self.losses();
-        self.sinks.loss(UnixNano::now(), &losses);
+        if std::mem::take(&mut self.news) || now >= self.losses_at {
+            self.losses_at = now + SELDOM;
+            let losses = self.losses();
+            self.sinks.loss(UnixNano::now(), &losses);
+        }
         for message in self.kernel.messages() {
             self.sinks.notice(&message);
         }
@@ -189,6 +209,7 @@ impl Life {
             && let Some(event) = self.events.take()
         {
             room -= 1;
+            self.news = true;
             if let What::UnknownSuperblock { place } = &event.what {
                 let (pid, place) = (event.task.pid, place.clone());
                 self.meet(pid, &place);
@@ -325,12 +346,13 @@ impl Life {
 
     fn losses(&self) -> Losses {
         let (queue_full, malformed) = self.events.lost();
-        let sent = self.kernel.count(Counter::Sent);
+        let counts = self.kernel.counts();
+        let sent = counts.of(Counter::Sent);
         Losses {
-            seen: self.kernel.count(Counter::Seen),
+            seen: counts.of(Counter::Seen),
             sent: sent.saturating_sub(queue_full + malformed),
-            ring_full: self.kernel.count(Counter::LostRingFull),
-            no_scratch: self.kernel.count(Counter::LostNoScratch),
+            ring_full: counts.of(Counter::LostRingFull),
+            no_scratch: counts.of(Counter::LostNoScratch),
             queue_full,
             malformed,
             record_failed: 0,
@@ -408,13 +430,14 @@ impl Life {
         self.enricher.finish(&mut ready);
         self.write(ready);
         let losses = self.losses();
+        let counts = self.kernel.counts();
         let trouble = Trouble {
-            no_path: self.kernel.count(Counter::UndecidedNoPath),
-            no_scratch: self.kernel.count(Counter::UndecidedNoScratch),
-            forks_refused: self.kernel.count(Counter::ForksRefused),
-            cgroups_unarmed: self.kernel.count(Counter::CgroupsUnarmed),
-            marks_failed: self.kernel.count(Counter::MarksFailed),
-            no_room: self.kernel.count(Counter::NoRoom),
+            no_path: counts.of(Counter::UndecidedNoPath),
+            no_scratch: counts.of(Counter::UndecidedNoScratch),
+            forks_refused: counts.of(Counter::ForksRefused),
+            cgroups_unarmed: counts.of(Counter::CgroupsUnarmed),
+            marks_failed: counts.of(Counter::MarksFailed),
+            no_room: counts.of(Counter::NoRoom),
             outlived: escaped,
         };
         let end = self.sinks.end(Ending {

@@ -118,7 +118,7 @@ fn rules_of_denials(finished: &Finished) -> Result<Vec<String>> {
 
 fn runs_side_by_side_load_one_set_of_programs_and_the_last_takes_it_along() -> Result<Outcome> {
     let ground = Ground::new()?;
-    let before = Leftovers::now()?;
+    let before = Leftovers::settled()?;
     let mut problems = Problems::default();
     let mut one = ground.reader(Some("one"))?;
     let with_one = Leftovers::now()?;
@@ -160,7 +160,7 @@ fn runs_side_by_side_load_one_set_of_programs_and_the_last_takes_it_along() -> R
 
 fn whoever_loaded_the_programs_may_end_in_any_way_and_the_others_go_on() -> Result<Outcome> {
     let ground = Ground::new()?;
-    let before = Leftovers::now()?;
+    let before = Leftovers::settled()?;
     let mut problems = Problems::default();
     for end in [None, Some(Signal::SIGTERM), Some(Signal::SIGKILL)] {
         let mut first = ground.reader(Some("first"))?;
@@ -198,7 +198,7 @@ fn whoever_loaded_the_programs_may_end_in_any_way_and_the_others_go_on() -> Resu
 fn runs_that_start_at_once_load_one_set() -> Result<Outcome> {
     const RUNS: usize = 6;
     let ground = Ground::new()?;
-    let before = Leftovers::now()?;
+    let before = Leftovers::settled()?;
     let mut one = ground.reader(None)?;
     let programs = Leftovers::now()?.programs() - before.programs();
     ask(&mut one, "read")?;

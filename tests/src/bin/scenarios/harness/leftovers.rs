@@ -1,6 +1,6 @@
 //! What a run may leave behind: nothing.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path, thread::sleep, time::Duration};
 
 use anyhow::Result;
 use nix::{errno::Errno, libc};
@@ -31,6 +31,21 @@ impl Leftovers {
             cgroups: cgroups(),
             processes: processes(),
         })
+    }
+
+    /// Those there are once the kernel has freed what earlier runs had: it goes on with that after they have ended.
+    pub(crate) fn settled() -> Result<Self> {
+        // The longest pause between two links that are detached is a tenth of that.
+        const QUIET: Duration = Duration::from_secs(1);
+        let mut last = Self::now()?;
+        loop {
+            sleep(QUIET);
+            let now = Self::now()?;
+            if now.links == last.links && now.programs == last.programs && now.maps == last.maps {
+                return Ok(now);
+            }
+            last = now;
+        }
     }
 
     /// Waits until there is nothing that was not there before. The kernel frees objects a little after their last user

@@ -110,6 +110,54 @@ def mount_without_end(here, mounts, opens):
     time.sleep(1000)
 
 
+def keep(busy, patience):
+    """Processes that are in the midst of being denied when another one gets the processor, for long."""
+    deep = os.getcwd()
+    while len(deep) < 3700:
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+        deep += "/" + "d" * 200
+    open("closed", "w").close()
+    end = time.monotonic() + float(patience)
+
+    def idle():
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        while time.monotonic() < end:
+            read(deep + "/closed")
+
+    def hog():
+        while time.monotonic() < end:
+            pass
+
+    for act in [idle] * 40 + [hog] * 2:
+        if os.fork() == 0:
+            act()
+            os._exit(0)
+    open(busy, "w").close()
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+
+
+def work(here, patience):
+    """Ordinary work. Says how often it failed, and how often it did not."""
+    failed = done = 0
+    end = time.monotonic() + float(patience)
+    while time.monotonic() < end:
+        try:
+            name = f"{here}/file{done % 7}"
+            open(name, "w").close()
+            os.rename(name, name + "x")
+            os.unlink(name + "x")
+            done += 1
+        except OSError:
+            failed += 1
+        time.sleep(0.02)
+    print("failed", failed, "done", done, flush=True)
+
+
 def make_file_systems(here, many):
     """More than a sandbox's share."""
     own_mounts()

@@ -16,7 +16,7 @@ use nix::{
 use crate::{
     harness::{
         Batch, Leftovers, Outcome, Policy, Problems, Run, Running, attempt, deny, directory,
-        own_copy, wait_for, write,
+        own_copy, skipped, wait_for, write,
     },
     scenarios,
 };
@@ -24,6 +24,7 @@ use crate::{
 scenarios![
     a_process_with_the_id_of_a_dead_opensafe_is_nobody_special,
     what_is_mounted_by_others_gets_no_name_of_the_sandbox_s_choice,
+    who_hardly_gets_to_run_keeps_no_memory_from_others,
 ];
 
 /// Those to which a kernel makes no difference.
@@ -143,6 +144,45 @@ fn what_is_mounted_by_others_gets_no_name_of_the_sandbox_s_choice() -> Result<Ou
     problems.equal("reads", reads, "0");
     problems.check(tries.parse::<u32>().is_ok_and(|tries| tries > 10), || {
         format!("hardly tried: {text}")
+    });
+    problems.outcome()
+}
+
+fn who_hardly_gets_to_run_keeps_no_memory_from_others() -> Result<Outcome> {
+    const PATIENCE_S: &str = "10";
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let major = kernel
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u32>().ok());
+    if major.context("no version")? < 7 {
+        return skipped(
+            "no program of the kernel's is preempted before Linux 7.0, unless it was told to be",
+        );
+    }
+    let (folder, workspace) = (directory()?, directory()?);
+    let busy = folder.path().join("busy");
+    let policy = Policy::open().rule(deny("closed").file_globs(&["/**/closed"]).access(&["read"]));
+    let greedy = start(Run::new(&policy)?, "keep", &[&busy, PATIENCE_S.as_ref()])?;
+    wait_for("processes that are denied", || busy.exists())?;
+    let modest = start(
+        Run::new(&policy)?,
+        "work",
+        &[workspace.path(), PATIENCE_S.as_ref()],
+    )?;
+    let modest = modest.finish()?;
+    let greedy = greedy.finish()?;
+    let mut problems = Problems::default();
+    let said = modest.text();
+    problems.check(
+        said.contains("failed 0 ") && !said.contains("done 0"),
+        || format!("beside it: {said}"),
+    );
+    problems.no_denial_but(modest.sound()?, None);
+    let end = greedy.sound()?.end()?;
+    problems.equal("lost of its own", end.number("opensafe.loss.no_scratch"), 0);
+    problems.check(greedy.record.denials().count() > 10, || {
+        "hardly anything was denied".into()
     });
     problems.outcome()
 }

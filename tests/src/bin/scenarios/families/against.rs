@@ -16,26 +16,26 @@ use nix::{
 use crate::{
     harness::{
         Batch, Leftovers, Outcome, Policy, Problems, Run, Running, attempt, deny, directory,
-        own_copy, skipped, wait_for, write,
+        skipped, wait_for, write,
     },
     scenarios,
 };
 
-scenarios![
-    a_process_with_the_id_of_a_dead_opensafe_is_nobody_special,
-    what_is_mounted_by_others_gets_no_name_of_the_sandbox_s_choice,
-    who_hardly_gets_to_run_keeps_no_memory_from_others,
-];
+scenarios![who_hardly_gets_to_run_keeps_no_memory_from_others];
 
 /// Those to which a kernel makes no difference.
-pub(super) mod room {
+pub(super) mod others {
     use super::{
+        a_process_with_the_id_of_a_dead_opensafe_is_nobody_special,
         a_sandbox_with_all_threads_that_it_may_have_leaves_others_theirs,
         file_systems_beyond_a_sandbox_s_share_are_counted,
         mounts_without_end_do_not_keep_opensafe_from_its_work,
+        what_is_mounted_by_others_gets_no_name_of_the_sandbox_s_choice,
     };
 
     crate::scenarios![
+        a_process_with_the_id_of_a_dead_opensafe_is_nobody_special,
+        what_is_mounted_by_others_gets_no_name_of_the_sandbox_s_choice,
         mounts_without_end_do_not_keep_opensafe_from_its_work,
         a_sandbox_with_all_threads_that_it_may_have_leaves_others_theirs,
         file_systems_beyond_a_sandbox_s_share_are_counted,
@@ -59,22 +59,18 @@ fn signal(running: &Running, signal: Signal) -> Result<()> {
 
 fn a_process_with_the_id_of_a_dead_opensafe_is_nobody_special() -> Result<Outcome> {
     let folder = directory()?;
-    let copy = own_copy(folder.path())?;
     let (closed, dead) = (folder.path().join("closed"), folder.path().join("dead"));
     write(&closed, "content")?;
     let before = Leftovers::now()?;
     // As long as it goes on, what the other one leaves stays confined.
-    let mut other = Run::new(&Policy::open())?
-        .by(&copy)
-        .stdin(Stdio::piped())
-        .start(&["sh", "-c", "echo ready; read -r _"])?;
+    let mut other = Run::new(&Policy::open())?.stdin(Stdio::piped()).start(&[
+        "sh",
+        "-c",
+        "echo ready; read -r _",
+    ])?;
     other.wait_for_output("ready")?;
     let policy = Policy::open().rule(deny("closed").file(&closed));
-    let mut run = start(
-        Run::new(&policy)?.by(&copy),
-        "as_the_dead",
-        &[&dead, &closed],
-    )?;
+    let mut run = start(Run::new(&policy)?, "as_the_dead", &[&dead, &closed])?;
     run.wait_for_output("ready")?;
     signal(&run, Signal::SIGKILL)?;
     run.child.wait()?;

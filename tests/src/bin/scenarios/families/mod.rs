@@ -46,7 +46,7 @@ pub(crate) fn others() -> Vec<&'static Scenario> {
         boundary::runtimes::SCENARIOS,
         life::SCENARIOS,
         sharing::ends::SCENARIOS,
-        against::room::SCENARIOS,
+        against::others::SCENARIOS,
         terminal::SCENARIOS,
         refusals::SCENARIOS,
         commands::SCENARIOS,

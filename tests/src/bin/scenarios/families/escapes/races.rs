@@ -14,7 +14,7 @@ scenarios![a_directory_that_is_moved_while_it_is_read_is_where_it_is];
 const SCRIPT: &str = include_str!("races.py");
 
 fn a_directory_that_is_moved_while_it_is_read_is_where_it_is() -> Result<Outcome> {
-    const ROUNDS: &str = "1000";
+    const ROUNDS: &str = "400";
     let folder = directory()?;
     let path = |name: &str| folder.path().join(name);
     for name in ["open/moved", "secret"] {

@@ -13,6 +13,22 @@ pub const fn is_somebodys_terminal(major: u32, minor: u32) -> bool {
     matches!((major, minor), (4 | 136..=143 | 229, _) | (5, 1))
 }
 
+/// Whether that is a virtual console: the keyboard and screen of the host. Of a driver, by the first of its minor numbers
+/// (`vty_init` in `drivers/tty/vt/vt.c`; serial lines begin at 64, Documentation/admin-guide/devices.txt).
+#[inline(always)]
+#[must_use]
+pub const fn is_virtual_console(major: u32, minor: u32) -> bool {
+    matches!((major, minor), (4, 0..64))
+}
+
+/// Whether a character device may lead to a virtual console: one itself, or `/dev/tty` and `/dev/console`, which are whatever
+/// terminal is one's own, or the system's.
+#[inline(always)]
+#[must_use]
+pub const fn may_be_console(major: u32, minor: u32) -> bool {
+    is_virtual_console(major, minor) || matches!((major, minor), (5, 0 | 1))
+}
+
 /// How the files of /proc/PID begin that tell what is mapped where: maps, smaps and `smaps_rollup`, `numa_maps`, `map_files`.
 pub const MAPPINGS: [[u8; 4]; 4] = [*b"maps", *b"smap", *b"numa", *b"map_"];
 
@@ -44,6 +60,18 @@ mod tests {
         for (major, minor) in [(4, 64), (5, 1), (136, 0), (143, 255), (229, 0)] {
             assert!(is_somebodys_terminal(major, minor), "{major}:{minor}");
         }
+    }
+
+    #[test]
+    fn a_serial_line_is_no_console_and_what_leads_to_one_may_be() {
+        for (minor, is_console) in [(0, true), (1, true), (63, true), (64, false)] {
+            assert_eq!(is_virtual_console(4, minor), is_console, "4:{minor}");
+            assert_eq!(may_be_console(4, minor), is_console, "4:{minor}");
+        }
+        for minor in [0, 1] {
+            assert!(may_be_console(5, minor) && !is_virtual_console(5, minor));
+        }
+        assert!(!may_be_console(MASTER.0, MASTER.1) && !may_be_console(136, 1));
     }
 
     #[test]

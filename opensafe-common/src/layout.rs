@@ -67,6 +67,8 @@ offsets! {
     tty_link = "tty_struct.link",
     tty_driver = "tty_struct.driver",
     tty_driver_data = "tty_struct.driver_data",
+    tty_driver_major = "tty_driver.major",
+    tty_driver_first_minor = "tty_driver.minor_start",
     tty_driver_subtype = "tty_driver.subtype",
     path_dentry = "path.dentry",
     path_mnt = "path.mnt",

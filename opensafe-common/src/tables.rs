@@ -153,7 +153,7 @@ pub const LATEST_LOOK: u32 = 0;
 /// Where the one stands up to which no device number counts: after it a superblock was made that could not be noted.
 pub const UNNOTED_LOOK: u32 = 1;
 
-/// A run's record, which no sandbox changes: where it is.
+/// A run's record, which no sandbox changes, or a directory above it, which none moves: where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordKey {
@@ -161,6 +161,45 @@ pub struct RecordKey {
     pub inode: u64,
     /// Its superblock's `s_dev`.
     pub device: u64,
+}
+
+impl RecordKey {
+    /// How many directories above records are kept, of all runs together.
+    pub const MAX_DIRECTORIES: u32 = 65_536;
+}
+
+/// The sandboxes whose records lie below a directory: a bit each.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct RecordsBelow([u64; MAX_SANDBOXES as usize / 64]);
+
+impl RecordsBelow {
+    /// Adds one.
+    pub fn add(&mut self, sandbox: u32) {
+        if let Some(word) = self.0.get_mut(sandbox as usize / 64) {
+            *word |= 1 << (sandbox % 64);
+        }
+    }
+
+    /// Only those of which `stays` is true.
+    pub fn retain(&mut self, stays: impl Fn(u32) -> bool) {
+        for sandbox in 0..MAX_SANDBOXES {
+            if let Some(word) = self.0.get_mut(sandbox as usize / 64)
+                && *word >> (sandbox % 64) & 1 == 1
+                && !stays(sandbox)
+            {
+                *word &= !(1 << (sandbox % 64));
+            }
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
 }
 
 /// A pair of states, one in each automaton.
@@ -255,4 +294,25 @@ pub mod transport {
     pub const ALL: [u16; 5] = [OTHER, TCP, UDP, SCTP, ICMP];
     /// Added to a number: binding to a local address, not contacting a peer.
     pub const BIND: u16 = 1 << 8;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_kept_until_the_last_record_below_it_is_forgotten() {
+        let mut below = RecordsBelow::default();
+        for sandbox in [0, 63, 64, MAX_SANDBOXES - 1] {
+            below.add(sandbox);
+            below.add(sandbox);
+        }
+        below.retain(|sandbox| sandbox == 64 || sandbox == 5);
+        assert!(!below.is_empty());
+        below.retain(|sandbox| sandbox != 64);
+        assert!(below.is_empty());
+        // Nobody's.
+        below.add(MAX_SANDBOXES);
+        assert!(below.is_empty());
+    }
 }

@@ -13,8 +13,8 @@ use opensafe_common::{
 use crate::{
     actor::Actor,
     bound::masked,
-    kernel::{Dentry, Inode, Superblock},
-    maps::{NETS, POLICIES, PORTS, RECORDS, SANDBOXES},
+    kernel::{Dentry, Inode},
+    maps::{NETS, POLICIES, PORTS, RECORD_DIRECTORIES, RECORDS, SANDBOXES},
     path,
 };
 
@@ -76,16 +76,35 @@ pub fn is_record(inode: Option<Inode>) -> bool {
     let Some(inode) = inode.filter(|inode| inode.0 != 0) else {
         return false; // it does not exist yet
     };
-    let device = inode.superblock().and_then(Superblock::dev);
-    let (Some(number), Some(device)) = (inode.number(), device) else {
-        return true; // what it is cannot be told
+    match record_key(inode) {
+        // SAFETY: only whether it is there matters.
+        Some(key) => unsafe { RECORDS.get(&key) }.is_some(),
+        None => true, // what it is cannot be told
+    }
+}
+
+/// 1 for a directory with the record of a run that goes on below it, however deep, else 0. A function that the verifier checks
+/// once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn leads_to_record(dentry: u64) -> u64 {
+    let Some(inode) = Dentry(dentry).inode().filter(|inode| inode.0 != 0) else {
+        return 0; // it does not exist yet
     };
-    let key = RecordKey {
-        inode: number,
-        device: u64::from(device),
-    };
-    // SAFETY: only whether it is there matters.
-    unsafe { RECORDS.get(&key) }.is_some()
+    match record_key(inode) {
+        // SAFETY: only whether it is there matters.
+        Some(key) => u64::from(unsafe { RECORD_DIRECTORIES.get(&key) }.is_some()),
+        None => 1, // what it is cannot be told
+    }
+}
+
+/// By what records, and the directories above them, are known.
+#[inline(always)]
+fn record_key(inode: Inode) -> Option<RecordKey> {
+    Some(RecordKey {
+        inode: inode.number()?,
+        device: u64::from(inode.superblock()?.dev()?),
+    })
 }
 
 /// May the actor do `access` to the object at `dentry`?

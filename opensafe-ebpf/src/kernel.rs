@@ -86,6 +86,8 @@ kernel_types! {
     }
     /// `struct tty_driver`.
     TerminalDriver {
+        major: u32 = tty_driver_major,
+        first_minor: u32 = tty_driver_first_minor,
         subtype: u16 = tty_driver_subtype,
     }
     /// `struct mnt_namespace`.

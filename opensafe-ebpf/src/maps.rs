@@ -14,7 +14,7 @@ use opensafe_common::{
     tables::{
         CGROUP_SLOTS, CHUNK_CELLS, FIRST_CGROUPS, FirstCgroup, MAX_CGROUPS, MAX_POLICIES,
         MAX_SANDBOXES, MAX_SUPERBLOCKS, MAX_TASKS, NO_POLICY, NetKey, Policy, PortKey, RecordKey,
-        Sandbox, Start, SuperblockKey,
+        RecordsBelow, Sandbox, Start, SuperblockKey,
     },
     verdict::Access,
 };
@@ -177,6 +177,11 @@ pub static NAMES: PerCpuArray<memo::Entry> = PerCpuArray::with_max_entries(memo:
 /// Records of runs → the sandbox that each is about.
 #[map]
 pub static RECORDS: HashMap<RecordKey, u32> = HashMap::with_max_entries(MAX_SANDBOXES, 0);
+
+/// Directories above records of runs → the sandboxes that those are about. As long as one is here it keeps its name.
+#[map]
+pub static RECORD_DIRECTORIES: HashMap<RecordKey, RecordsBelow> =
+    HashMap::with_max_entries(RecordKey::MAX_DIRECTORIES, BPF_F_NO_PREALLOC);
 
 /// What was already reported and may be passed over: allowed accesses, by process image and object.
 #[map]

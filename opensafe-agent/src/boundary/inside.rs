@@ -11,7 +11,14 @@ use std::{
     time::Duration,
 };
 
-use nix::{errno::Errno, sys::prctl::set_name};
+use nix::{
+    errno::Errno,
+    sys::{
+        prctl::{set_name, set_pdeathsig},
+        signal::Signal,
+    },
+    unistd::getppid,
+};
 
 use super::{
     ATTEMPT, honest, kinds,
@@ -112,6 +119,9 @@ fn all(arguments: &[OsString]) -> io::Result<()> {
     // Who started it may have them blocked, to be able to clear up.
     Signals::unblock()?;
     let site = Site::read(Path::new(file))?;
+    if getppid().as_raw() == site.supervisor.id {
+        end_with_parent()?;
+    }
     let mut results = File::create(results)?;
     let progress = site.progress && io::stderr().is_terminal();
     let known = site.namespaces.has_this_process(Namespace::Processes);
@@ -156,6 +166,11 @@ fn all(arguments: &[OsString]) -> io::Result<()> {
     Ok(())
 }
 
+/// Does not go on if the test is killed.
+fn end_with_parent() -> io::Result<()> {
+    Ok(set_pdeathsig(Signal::SIGKILL)?)
+}
+
 fn one(arguments: &[OsString]) -> io::Result<()> {
     let [file, number, name] = arguments else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -177,6 +192,7 @@ fn runtime(arguments: &[OsString]) -> ExitCode {
     let start = || {
         // As for the attempts: see `all`.
         Signals::unblock()?;
+        end_with_parent()?;
         let mut said = File::create(said)?;
         // No /dev/null: crun gives its streams to the container's user, and a device is not the sandbox's to give.
         let ended = Command::new(program)

@@ -12,6 +12,7 @@ mod honest;
 mod inside;
 mod judge;
 mod kinds;
+mod leftovers;
 mod namespaces;
 mod outside;
 mod policy;
@@ -20,15 +21,20 @@ mod runtime;
 mod site;
 
 use std::{
-    env, io,
+    env,
+    ffi::OsString,
+    io,
     path::{Path, PathBuf},
-    process::{Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread::sleep,
+    time::Duration,
 };
 
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
-    unistd::Uid,
+    sys::signal::Signal,
+    unistd::{Uid, getpid},
 };
 
 pub use attempt::Kind;
@@ -37,8 +43,10 @@ pub use runtime::{Runtime, RuntimeError};
 
 use crate::{
     kernel::{Kernel, Sizes},
-    run::Mode,
+    run::{Mode, RunStart},
     sandbox::{
+        canary::programs_may_run_in,
+        cgroup::Cgroup,
         command::CommandError,
         error::RunError,
         needs::Refused,
@@ -83,6 +91,8 @@ pub enum TestError {
         "{0}\n  it takes a host that enforces everything: `opensafe doctor` says what is missing here"
     )]
     NotEnforced(Box<Refused>),
+    #[error("interrupted by {0} before all was tried")]
+    Interrupted(Signal),
     #[error(transparent)]
     Run(RunError),
     #[error(transparent)]
@@ -164,8 +174,10 @@ pub fn test(test: &Wanted) -> Result<Report, TestError> {
         })?;
     }
     // From here on no signal ends us between a step and its undoing.
-    let _signals = Signals::block().map_err(|errno| system("take signals")(errno.into()))?;
+    let signals = Signals::block().map_err(|errno| system("take signals")(errno.into()))?;
     own_mounts().map_err(system("get mounts of its own"))?;
+    let place = programs_may_run_in().map_err(system("find a place for throwaway files"))?;
+    leftovers::remove(&place);
     let program = env::current_exe().map_err(system("find its own program"))?;
     let attempts = wanted(&test.only);
     let names: Vec<&str> = attempts
@@ -176,6 +188,7 @@ pub fn test(test: &Wanted) -> Result<Report, TestError> {
     let runtime = test.runtime.as_ref();
     let ground = Ground {
         program: &program,
+        signals: &signals,
         progress: test.progress,
     };
     let control = ground.outside(runtime, &names)?;
@@ -228,19 +241,36 @@ fn own_mounts() -> io::Result<()> {
 /// What sites are made of.
 struct Ground<'a> {
     program: &'a Path,
+    signals: &'a Signals,
     progress: bool,
 }
 
 impl Ground<'_> {
     fn made(&self) -> Result<Made, TestError> {
+        go_on(self.signals)?;
         Made::new(self.program, self.progress).map_err(system("make throwaway files"))
     }
 
     /// Makes the attempts where nothing but the kernel's own checks, and the runtime, is in their way.
     fn outside(&self, runtime: Option<&Runtime>, names: &[&str]) -> Result<Vec<End>, TestError> {
         let made = self.made()?;
-        let (status, ends) = outside_the_sandbox(&made, runtime, names)
-            .map_err(system("make the attempts outside the sandbox"))?;
+        // What the run's record is inside, and what it has loaded there.
+        std::fs::write(&made.site.record, "").map_err(outside)?;
+        let _loaded = names
+            .iter()
+            .any(|name| name.starts_with(Kind::AgainstOpensafe.as_str()))
+            .then(|| {
+                Kernel::load(&Sizes {
+                    ring_bytes: 64 << 10,
+                    stand_ins: false,
+                })
+            });
+        let status = self.attempts_outside(&made, runtime, names);
+        if let Some(runtime) = runtime {
+            runtime.clean(&made.site);
+        }
+        let status = status?;
+        let ends = inside::read_results(&made.site.open("results"));
         match runtime {
             Some(runtime) if ends.is_empty() => Err(TestError::RuntimeFailed {
                 runtime: runtime.to_string(),
@@ -254,41 +284,70 @@ impl Ground<'_> {
             }),
             _ if !status.success() => {
                 let cause = io::Error::other(status.to_string());
-                Err(system("make the attempts outside the sandbox")(cause))
+                Err(outside(cause))
             }
             _ => Ok(ends),
         }
     }
+
+    /// In a cgroup, so that with the test whatever they have started ends.
+    fn attempts_outside(
+        &self,
+        made: &Made,
+        runtime: Option<&Runtime>,
+        names: &[&str],
+    ) -> Result<ExitStatus, TestError> {
+        const LOOK_EVERY: Duration = Duration::from_millis(20);
+        go_on(self.signals)?;
+        let line = inside::command_line(made, runtime, &made.site.open("results"), names);
+        let line = line.map_err(outside)?;
+        let cgroup = Cgroup::create(&leftovers::cgroup_of_attempts(&made.id));
+        let cgroup = cgroup.map_err(|error| outside(io::Error::other(error)))?;
+        let mut child = born_in(&cgroup, &line).map_err(outside)?;
+        loop {
+            if let Some(status) = child.try_wait().map_err(outside)? {
+                if !status.success() {
+                    // A terminal's interrupt ends both.
+                    go_on(self.signals)?;
+                }
+                return Ok(status);
+            }
+            if let Err(interrupted) = go_on(self.signals) {
+                // If it is not there to be killed it has ended.
+                let _ = cgroup.kill().and(Ok(child.kill()));
+                let _ = child.wait();
+                return Err(interrupted);
+            }
+            sleep(LOOK_EVERY);
+        }
+    }
 }
 
-fn outside_the_sandbox(
-    made: &Made,
-    runtime: Option<&Runtime>,
-    names: &[&str],
-) -> io::Result<(ExitStatus, Vec<End>)> {
-    // What the run's record is inside, and what it has loaded there.
-    std::fs::write(&made.site.record, "")?;
-    let _loaded = names
-        .iter()
-        .any(|name| name.starts_with(Kind::AgainstOpensafe.as_str()))
-        .then(|| {
-            Kernel::load(&Sizes {
-                ring_bytes: 64 << 10,
-                stand_ins: false,
-            })
-        });
-    let results = made.site.open("results");
-    let line = inside::command_line(made, runtime, &results, names)?;
+fn outside(source: io::Error) -> TestError {
+    system("make the attempts outside the sandbox")(source)
+}
+
+/// Whether anybody has asked for an end.
+fn go_on(signals: &Signals) -> Result<(), TestError> {
+    while let Some(received) = signals.pending() {
+        if received.asks_to_end() {
+            return Err(TestError::Interrupted(received.signal));
+        }
+    }
+    Ok(())
+}
+
+/// Starts a command in a cgroup: who is moved into it later may have children that are not.
+fn born_in(cgroup: &Cgroup, line: &[OsString]) -> io::Result<Child> {
     let (first, rest) = line.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let status = Command::new(first)
+    cgroup.add(getpid()).map_err(io::Error::other)?;
+    let child = Command::new(first)
         .args(rest)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .status();
-    if let Some(runtime) = runtime {
-        runtime.clean(&made.site);
-    }
-    Ok((status?, inside::read_results(&results)))
+        .spawn();
+    cgroup.leave()?;
+    child
 }
 
 /// Makes them in a sandbox.
@@ -309,7 +368,11 @@ fn in_the_sandbox(test: &Wanted, made: &Made, names: &[&str]) -> Result<Vec<End>
         record: Some(site.record.clone()),
         command,
     };
-    run_sandbox(&request, || {}, |start| Show::nothing(&start.user.home))?;
+    let show = |start: &RunStart| {
+        leftovers::note_run(&site.root, &start.id);
+        Show::nothing(&start.user.home)
+    };
+    run_sandbox(&request, || {}, show)?;
     Ok(inside::read_results(&results))
 }
 

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     kinds::{own_mounts, tmpfs},
+    leftovers::{self, Claim, cgroup_outside},
     namespaces::{Namespace, Namespaces, Process},
     outside::{Helper, Outside},
 };
@@ -142,6 +143,8 @@ impl Site {
 /// A site that exists.
 pub(super) struct Made {
     pub(super) site: Site,
+    /// The test's own, of which the names of what it makes are.
+    pub(super) id: RunId,
     /// Where [`Site::read`] finds it.
     pub(super) file: PathBuf,
     // Gone in this order.
@@ -151,6 +154,7 @@ pub(super) struct Made {
     _keyboard: Option<PtyMaster>,
     _mounts: Option<fs::File>,
     _directory: Directory,
+    _claim: Claim,
 }
 
 #[allow(dead_code, reason = "they listen as long as they are there")]
@@ -202,9 +206,10 @@ impl Made {
     /// Makes one; `program` is this program.
     pub(super) fn new(program: &Path, progress: bool) -> io::Result<Self> {
         let id = RunId::random().map_err(io::Error::other)?;
-        let root = programs_may_run_in()?.join(format!("opensafe-boundary-{id}"));
+        let root = programs_may_run_in()?.join(leftovers::directory(&id));
         fs::create_dir(&root)?;
         let directory = Directory(root.clone());
+        let claim = Claim::of(&root)?;
         let mut site = Site {
             root,
             supervisor: Process::own(),
@@ -215,7 +220,7 @@ impl Made {
         };
         site.fill(program)?;
         let listeners = site.listen()?;
-        let cgroup = Cgroup::create(&format!("boundary-{id}")).ok();
+        let cgroup = Cgroup::create(&cgroup_outside(&id)).ok();
         site.cgroup = cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
         let (keyboard, terminal) = terminal().unzip();
         let mounts = mount_elsewhere(&site.open("mounted-elsewhere")).ok();
@@ -243,6 +248,8 @@ impl Made {
             _keyboard: keyboard,
             _mounts: mounts,
             _directory: directory,
+            _claim: claim,
+            id,
         })
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Maps {
 }
 
 /// Their names in the object.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "EVENTS",
     "COUNTERS",
     "CGROUPS",
@@ -37,6 +37,7 @@ const NAMES: [&str; 19] = [
     "OWN_TERMINALS",
     "OWN_TMPFS",
     "RECORDS",
+    "RECORD_DIRECTORIES",
     "LOOKS",
     "MADE",
     "TAKEN",

@@ -19,6 +19,7 @@ pub mod memory;
 mod messages;
 mod programs;
 mod reader;
+mod records;
 mod seat;
 mod share;
 mod terminal;
@@ -33,7 +34,7 @@ use aya::{Btf, Ebpf, EbpfError, EbpfLoader, maps::MapError};
 use opensafe_common::{
     counter::Counter,
     layout::Host,
-    tables::{RecordKey, Sandbox, UNNOTED_LOOK},
+    tables::{Sandbox, UNNOTED_LOOK},
 };
 use zerocopy::IntoBytes;
 
@@ -286,28 +287,6 @@ impl Kernel {
     /// Arms a cgroup by its id (its directory's inode number). Nobody may be in it yet.
     pub fn arm(&mut self, cgroup: u64) -> Result<(), KernelError> {
         self.seat.arm(&mut self.maps, cgroup)
-    }
-
-    /// Keeps every sandbox from changing a file: the record of this one. As long as this value is there, the file has to be
-    /// open, so that its inode's number is no other's. On btrfs, files of other subvolumes with the same number are kept too.
-    ///
-    /// # Errors
-    /// If it is the record of another run that goes on.
-    pub fn keep_record(&mut self, device: Dev, inode: u64) -> Result<(), KernelError> {
-        let device = u64::from(device.0);
-        match self
-            .seat
-            .keep(&mut self.maps, RecordKey { inode, device })?
-        {
-            true => Ok(()),
-            false => Err(KernelError::AnothersRecord),
-        }
-    }
-
-    /// Whether a file is the record of a run that goes on.
-    pub fn is_record(&mut self, device: Dev, inode: u64) -> bool {
-        let device = u64::from(device.0);
-        seat::is_record(&mut self.maps, RecordKey { inode, device })
     }
 
     /// Attaches what was loaded; what is shared is attached already. Where the LSM's hooks are there, the cgroup's are not

@@ -2,8 +2,6 @@
 //!
 //! Several runs can share the maps, so places are given out under the lock that goes with them.
 
-use std::{collections::BTreeSet, path::Path};
-
 use opensafe_common::{
     counter::Counter,
     guarded::sandbox_of_note,
@@ -16,6 +14,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 use super::{
     KernelError,
     maps::{Maps, PLACES, map_error},
+    records,
 };
 
 /// A place.
@@ -26,14 +25,14 @@ pub(super) struct Seat {
     /// The cgroup that was armed; 0, which none has, before.
     cgroup: u64,
     /// The record that is kept.
-    record: Option<RecordKey>,
+    pub(super) record: Option<RecordKey>,
 }
 
 impl Seat {
     /// Takes a place; `None` if there is none. The caller holds the maps' lock.
     pub(super) fn take(maps: &mut Maps) -> Result<Option<Self>, KernelError> {
         let mut places = read(maps)?;
-        forget_records_of_the_dead(maps, &mut places);
+        records::forget_those_of_the_dead(maps, &mut places);
         let free = (0..)
             .zip(&mut places.owners)
             .find(|(_, owner)| **owner == 0);
@@ -84,24 +83,6 @@ impl Seat {
         Ok(())
     }
 
-    /// Notes where the sandbox's record is. Whether it is no other's.
-    pub(super) fn keep(&mut self, maps: &mut Maps, record: RecordKey) -> Result<bool, KernelError> {
-        // include/uapi/linux/bpf.h
-        const BPF_NOEXIST: u64 = 1;
-        let key: RecordBytes = zerocopy::transmute!(record);
-        let mut records = maps.hash::<RecordBytes, u32>("RECORDS")?;
-        match records.insert(key, self.sandbox, BPF_NOEXIST) {
-            Ok(()) => {
-                self.record = Some(record);
-                Ok(true)
-            }
-            Err(error) => match records.get(&key, 0) {
-                Ok(_) => Ok(false),
-                Err(_) => Err(map_error("RECORDS")(error)),
-            },
-        }
-    }
-
     /// Takes back what names this sandbox. Nobody may be in it any more.
     pub(super) fn disarm(self, maps: &mut Maps) {
         // What cannot be found or removed now goes with the maps.
@@ -128,12 +109,7 @@ impl Seat {
         forget::<u64, _>(maps, "OWN_TERMINALS", |note: &u64| {
             sandbox_of_note(*note) == self.sandbox
         });
-        if let (Some(record), Ok(mut records)) =
-            (self.record, maps.hash::<RecordBytes, u32>("RECORDS"))
-        {
-            let key: RecordBytes = zerocopy::transmute!(record);
-            let _ = records.remove(&key);
-        }
+        records::forget_record(maps, self);
         if let Ok(mut events) = maps.events() {
             let _ = events.remove(&self.sandbox);
         }
@@ -141,6 +117,7 @@ impl Seat {
 
     /// Gives the place back. The caller holds the maps' lock.
     pub(super) fn leave(self, maps: &mut Maps) -> Result<(), KernelError> {
+        records::forget_directories(maps, self);
         let mut places = read(maps)?;
         if let Some(owner) = places.owners.get_mut(self.sandbox as usize) {
             *owner = 0;
@@ -185,42 +162,15 @@ pub(super) fn next_look(maps: &mut Maps) -> Result<u32, KernelError> {
     Ok(places.looks)
 }
 
-/// Whether a file is the record of a run.
-pub(super) fn is_record(maps: &mut Maps, record: RecordKey) -> bool {
-    let key: RecordBytes = zerocopy::transmute!(record);
-    let records = maps.hash::<RecordBytes, u32>("RECORDS");
-    records.is_ok_and(|records| records.get(&key, 0).is_ok())
-}
-
-/// What runs that were killed have left: their records are closed, and the numbers of their inodes may be other files' by now.
-/// The caller holds the maps' lock, and writes the places.
-fn forget_records_of_the_dead(maps: &mut Maps, places: &mut Places) {
-    let is_dead = |owner: u32| {
-        !matches!(owner, 0 | Places::LEFT) && !Path::new(&format!("/proc/{owner}")).exists()
-    };
-    let mut dead = BTreeSet::new();
-    for (sandbox, owner) in (0..).zip(&mut places.owners) {
-        if is_dead(*owner) {
-            *owner = Places::LEFT;
-            dead.insert(sandbox);
-        }
-    }
-    // The map grows with the runs, and is gone through only if it has to be.
-    if !dead.is_empty() {
-        forget::<RecordBytes, _>(maps, "RECORDS", |sandbox: &u32| dead.contains(sandbox));
-    }
-}
-
 type PlacesBytes = [u8; size_of::<Places>()];
 type FirstBytes = [u8; size_of::<FirstCgroup>()];
-type RecordBytes = [u8; size_of::<RecordKey>()];
 
 fn place_of(cgroup: u64) -> u32 {
     u32::try_from(cgroup % u64::from(FIRST_CGROUPS)).unwrap_or(0)
 }
 
 /// Removes the entries of a map whose value is `ours`.
-fn forget<K: aya::Pod, V: aya::Pod>(
+pub(super) fn forget<K: aya::Pod, V: aya::Pod>(
     maps: &mut Maps,
     name: &'static str,
     ours: impl Fn(&V) -> bool,

@@ -107,6 +107,17 @@ impl Cgroup {
         })
     }
 
+    /// One with that name that somebody who is gone has made and left; `None` if there is none.
+    #[must_use]
+    pub fn left(name: &str) -> Option<Self> {
+        let mount_point = mount_point().ok()?;
+        let above = mount_point.join(CGROUP_PARENT);
+        let parent = open(&above, DIRECTORY, Mode::empty()).ok()?;
+        directory_at(&parent, name).ok()?;
+        let homes = homes(&mount_point);
+        Self::made(above.join(name), name, parent, homes).ok()
+    }
+
     fn made(path: PathBuf, name: &str, parent: OwnedFd, homes: Vec<File>) -> io::Result<Self> {
         let opened = || {
             let directory = File::from(directory_at(&parent, name)?);

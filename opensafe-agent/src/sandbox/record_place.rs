@@ -1,6 +1,8 @@
 //! Where a run's record goes, and the rule that keeps the run's hands off it.
 
 use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
     fs::{self, File},
     io,
     os::{
@@ -16,6 +18,7 @@ use nix::{
 };
 use opensafe_common::verdict::{Access, Verdict};
 
+use super::view::{Mountinfo, mountinfo};
 use crate::{
     rules::{
         RECORDS, RECORDS_REASON, Rule, RuleId, Severity, Subject,
@@ -57,10 +60,7 @@ impl RecordPlace {
 
     /// Where what is there already lies, if anything is.
     pub(super) fn existing(&self) -> Option<(Dev, u64)> {
-        // O_PATH: neither a device nor a pipe is asked anything.
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = open(&self.path, flags, Mode::empty()).ok()?;
-        where_it_is(&File::from(file)).ok()
+        where_it_is(&opened(&self.path).ok()?).ok()
     }
 
     /// Creates the record.
@@ -96,22 +96,128 @@ impl RecordPlace {
 
 /// An open file's device, as the kernel keeps it, and its inode's number. The device is its mount's: stat(2) tells
 /// another one for a subvolume of btrfs.
-pub(super) fn where_it_is(file: &File) -> io::Result<(Dev, u64)> {
+pub(super) fn where_it_is(file: &File) -> io::Result<Place> {
+    where_among(file, &mounts()?)
+}
+
+/// A device and the number of an inode.
+type Place = (Dev, u64);
+
+/// The directories above an open file that lies at `at`, by each of the names that it has in this mount namespace, up to the
+/// root.
+pub(super) fn directories_above(file: &File, at: Place) -> io::Result<Vec<Place>> {
+    let mounts = mounts()?;
+    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let mut above = BTreeSet::new();
+    for name in names(&path, at.0, &mounts) {
+        // What the mounts say may be hidden by others.
+        if opened(&name)
+            .and_then(|file| where_among(&file, &mounts))
+            .ok()
+            != Some(at)
+        {
+            continue;
+        }
+        for directory in name.ancestors().skip(1) {
+            above.insert(where_among(&opened(directory)?, &mounts)?);
+        }
+    }
+    Ok(above.into_iter().collect())
+}
+
+/// Every name that what lies at `path`, on a device, may have by its mounts; that one first.
+fn names(path: &Path, device: Dev, mounts: &[Mountinfo]) -> Vec<PathBuf> {
+    let on_device = || mounts.iter().filter(|line| line.mount.dev == device);
+    let root = |line: &Mountinfo| PathBuf::from(OsStr::from_bytes(&line.mount.root));
+    // Where it may be below its superblock's root; and where that is mounted.
+    let mut names = vec![path.to_owned()];
+    for through in on_device() {
+        let Ok(below) = path.strip_prefix(through.point()) else {
+            continue;
+        };
+        let place = root(through).join(below);
+        let others = on_device().filter_map(|other| {
+            let below = place.strip_prefix(root(other)).ok()?;
+            Some(other.point().join(below))
+        });
+        for name in others {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+fn opened(path: &Path) -> io::Result<File> {
+    // O_PATH: neither a device nor a pipe is asked anything.
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(File::from(open(path, flags, Mode::empty())?))
+}
+
+fn mounts() -> io::Result<Vec<Mountinfo>> {
+    mountinfo(Path::new("/proc/self/mountinfo"))
+}
+
+fn where_among(file: &File, mounts: &[Mountinfo]) -> io::Result<Place> {
     let inode = file.metadata()?.ino();
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
-    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
-    let mount = mount.and_then(|id| id.trim().parse().ok());
-    let device = mount.and_then(|id| device_of_mount(id).ok()?);
-    device
-        .map(|device| (device, inode))
+    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    let id: Option<u64> = id.and_then(|id| id.trim().parse().ok());
+    let mount = mounts.iter().find(|line| Some(line.id) == id);
+    mount
+        .map(|line| (line.mount.dev, inode))
         .ok_or_else(|| io::Error::other("its mount is not in /proc/self/mountinfo"))
 }
 
-fn device_of_mount(id: i32) -> procfs::ProcResult<Option<Dev>> {
-    let mounts = procfs::process::Process::myself()?.mountinfo()?;
-    let mount = mounts.into_iter().find(|mount| mount.mnt_id == id);
-    Ok(mount.and_then(|mount| {
-        let (major, minor) = mount.majmin.split_once(':')?;
-        Some(Dev::new(major.parse().ok()?, minor.parse().ok()?))
-    }))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::Mount;
+
+    fn mounted(id: u64, device: u32, root: &str, point: &str) -> Mountinfo {
+        Mountinfo {
+            id,
+            mount: Mount {
+                dev: Dev(device),
+                fs_type: "ext4".to_owned(),
+                root: root.into(),
+                point: point.into(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_record_has_a_name_by_each_mount_that_shows_it() {
+        let mounts = [
+            mounted(1, 8, "/", "/"),
+            mounted(2, 9, "/", "/srv"),
+            mounted(3, 9, "/records", "/mnt/records"),
+            mounted(4, 9, "/other", "/mnt/other"),
+        ];
+        let expected = ["/mnt/records/b.jsonl", "/srv/records/b.jsonl"];
+        for path in expected {
+            let mut found = names(Path::new(path), Dev(9), &mounts);
+            assert_eq!(found[0], Path::new(path));
+            found.sort();
+            assert_eq!(found, expected.map(PathBuf::from));
+        }
+    }
+
+    #[test]
+    fn the_directories_above_a_file_are_those_up_to_the_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().canonicalize().unwrap().join("a/b");
+        fs::create_dir_all(&deep).unwrap();
+        let file = File::create(deep.join("record")).unwrap();
+        let above = directories_above(&file, where_it_is(&file).unwrap()).unwrap();
+        for directory in deep.ancestors() {
+            let place = where_it_is(&opened(directory).unwrap()).unwrap();
+            assert!(above.contains(&place), "{}", directory.display());
+        }
+        let beside = folder.path().join("beside");
+        fs::create_dir(&beside).unwrap();
+        let beside = where_it_is(&opened(&beside).unwrap()).unwrap();
+        assert!(!above.contains(&beside));
+    }
 }

@@ -24,7 +24,7 @@ use super::{
     inherited,
     life::Life,
     needs::{Need, check, needs},
-    record_place::{RecordPlace, where_it_is},
+    record_place::{RecordPlace, directories_above, where_it_is},
     sight::Sight,
     signals::Signals,
     stage::{Identity, Plan, Waiting},
@@ -251,9 +251,10 @@ impl Armed {
             return Err(KernelError::AnothersRecord.into());
         }
         let record = prepared.record.create(&prepared.id)?;
-        let (device, inode) = where_it_is(record.file())
+        let (at, above) = where_it_is(record.file())
+            .and_then(|at| Ok((at, directories_above(record.file(), at)?)))
             .map_err(|source| system("find the record's device", source))?;
-        kernel.keep_record(device, inode)?;
+        kernel.keep_record(at, &above)?;
         let policy = InForce {
             rules: Arc::clone(&prepared.rules),
             view: Arc::new(sight.view.clone()),

@@ -23,6 +23,8 @@ use crate::{
 /// One line of mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mountinfo {
+    /// Its id.
+    pub id: u64,
     /// What a view needs of it.
     pub mount: Mount,
 }
@@ -76,11 +78,13 @@ pub(super) fn first_of_mountinfo(path: &Path, max_bytes: u64) -> io::Result<Vec<
 
 fn parse_line(line: &[u8]) -> Option<Mountinfo> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let device = fields.nth(2)?;
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = fields.nth(1)?;
     let (root, point) = (fields.next()?, fields.next()?);
     let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
     let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
     Some(Mountinfo {
+        id,
         mount: Mount {
             dev: Dev::new(major.parse().ok()?, minor.parse().ok()?),
             fs_type: String::from_utf8_lossy(fs_type).into_owned(),

@@ -5,7 +5,7 @@ use opensafe_common::{event::flag, verdict::Access};
 
 use crate::{
     actor::Actor,
-    decide::REFUSED,
+    decide::{REFUSED, leads_to_record},
     gate::{Answer, PathRequest, ask, change, not_laxer, refuse},
     hooks::{guard, mount},
     kernel::{Dentry, Inode, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, argument},
@@ -147,7 +147,23 @@ pub fn rename(actor: &Actor, ctx: &LsmContext) -> i32 {
     if errno == 0 && exchange {
         errno = stays_below(actor, new, old);
     }
+    if errno == 0 {
+        errno = keeps_records(actor, old);
+    }
+    if errno == 0 && exchange {
+        errno = keeps_records(actor, new);
+    }
     errno
+}
+
+/// Refuses to take its name from a directory with the record of a run that goes on below it: whoever looked for that record
+/// would be shown another.
+#[inline(always)]
+fn keeps_records(actor: &Actor, dentry: Dentry) -> i32 {
+    if mode_of(dentry) & S_IFMT != S_IFDIR || leads_to_record(dentry.0) == 0 {
+        return 0;
+    }
+    refuse(actor, dentry, Access::RENAME, flag::RECORD)
 }
 
 /// Refuses to give the directory at `old` the name `new` if for anything below it other rules would hold

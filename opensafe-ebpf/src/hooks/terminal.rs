@@ -2,11 +2,10 @@
 
 use opensafe_common::{
     counter::Counter,
-    guarded::{self, is_somebodys_terminal, terminal_note},
+    guarded::{self, is_somebodys_terminal, is_virtual_console, may_be_console, terminal_note},
     ioctl::{
-        KDSETMODE, KDSKBMODE, KDSKBMUTE, TIOCCONS, TIOCEXCL, TIOCLINUX, TIOCSCTTY, TIOCSETD,
-        TIOCSISO7816, TIOCSLCKTRMIOS, TIOCSPTLCK, TIOCSRS485, TIOCSSERIAL, TIOCSTI, TIOCVHANGUP,
-        VT_SETMODE,
+        TIOCCONS, TIOCEXCL, TIOCLINUX, TIOCSCTTY, TIOCSETD, TIOCSISO7816, TIOCSLCKTRMIOS,
+        TIOCSPTLCK, TIOCSRS485, TIOCSSERIAL, TIOCSTI, TIOCVHANGUP, changes_console,
     },
     operation::{How, Operation},
     room::Room,
@@ -40,9 +39,13 @@ pub fn ioctl(actor: &Actor, file: File, command: u32, argument: u64) -> i32 {
             plain_operation(actor, Operation::Terminal, How::TerminalIoctl, command)
         }
         TIOCVHANGUP | TIOCSETD | TIOCSLCKTRMIOS | TIOCEXCL | TIOCSSERIAL | TIOCSRS485
-        | TIOCSISO7816 | KDSKBMODE | KDSKBMUTE | KDSETMODE | VT_SETMODE
+        | TIOCSISO7816
             if !is_own(actor, file) =>
         {
+            plain_operation(actor, Operation::Terminal, How::TerminalIoctl, command)
+        }
+        // No sandbox makes one: they are there from the start.
+        _ if changes_console(command) && is_console(file) => {
             plain_operation(actor, Operation::Terminal, How::TerminalIoctl, command)
         }
         _ => 0,
@@ -116,6 +119,28 @@ fn note_own_terminal(actor: &Actor, file: File) {
         } else if OWN_TERMINALS.insert(&inode.0, &note, BPF_NOEXIST).is_err() {
             room::give_back(actor.sandbox, Room::Terminals);
         }
+    }
+}
+
+/// Whether a file leads to a virtual console: itself, or as the terminal that `/dev/tty` or `/dev/console` is just now. Where
+/// that cannot be told, it does.
+#[inline(always)]
+fn is_console(file: File) -> bool {
+    let Some(device) = file
+        .dentry()
+        .and_then(Dentry::inode)
+        .and_then(Inode::device)
+    else {
+        return true;
+    };
+    let (major, minor) = (device >> 20, device & 0xf_ffff);
+    if !may_be_console(major, minor) {
+        return false;
+    }
+    let driver = file.terminal().and_then(Terminal::driver);
+    match driver.and_then(|driver| Some((driver.major()?, driver.first_minor()?))) {
+        Some((major, first_minor)) => is_virtual_console(major, first_minor),
+        None => true,
     }
 }
 

@@ -2,11 +2,22 @@
 
 pub(super) mod runtimes;
 
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+
 use anyhow::{Context as _, Result};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::Value;
 
 use crate::{
-    harness::{Leftovers, Outcome, Problems, ask, opensafe},
+    harness::{Leftovers, Outcome, Problems, ask, opensafe, wait_for},
     scenarios,
 };
 
@@ -15,13 +26,17 @@ scenarios![every_attempt_of_boundary_test_is_stopped_and_recorded];
 /// Those to which a kernel makes no difference.
 pub(super) mod words {
     use super::{
+        a_boundary_test_ends_between_attempts_when_it_is_asked_to,
         boundary_audit_lists_what_is_open_and_names_no_value,
+        what_a_killed_boundary_test_has_left_is_gone_after_the_next,
         what_boundary_prints_for_a_person_says_how_many_held,
     };
 
     crate::scenarios![
         what_boundary_prints_for_a_person_says_how_many_held,
         boundary_audit_lists_what_is_open_and_names_no_value,
+        a_boundary_test_ends_between_attempts_when_it_is_asked_to,
+        what_a_killed_boundary_test_has_left_is_gone_after_the_next,
     ];
 }
 
@@ -107,5 +122,76 @@ fn boundary_audit_lists_what_is_open_and_names_no_value() -> Result<Outcome> {
     problems.check(status == 1 && text.contains("no policy"), || {
         format!("--pid 1: {status}: {text}{said}")
     });
+    problems.outcome()
+}
+
+/// The throwaway directories that there are.
+fn throwaway() -> Vec<PathBuf> {
+    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten();
+    let paths = entries.flatten().map(|entry| entry.path());
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        name.is_some_and(|name| name.starts_with("opensafe-boundary-"))
+    };
+    paths.filter(is_one).collect()
+}
+
+/// A test that has begun, with a file of some length in its directory.
+fn begun(kind: &str, file: &str) -> Result<Child> {
+    let before = throwaway();
+    let child = opensafe()
+        .args(["boundary", "test", "--only", kind])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    wait_for(file, || {
+        let new = throwaway()
+            .into_iter()
+            .filter(|path| !before.contains(path));
+        new.into_iter()
+            .any(|path| fs::metadata(path.join(file)).is_ok_and(|file| file.len() > 0))
+    })?;
+    Ok(child)
+}
+
+fn a_boundary_test_ends_between_attempts_when_it_is_asked_to() -> Result<Outcome> {
+    // All of them take a quarter of a minute and more.
+    const SOON: Duration = Duration::from_secs(8);
+    let before = Leftovers::now()?;
+    let mut problems = Problems::default();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let child = begun("names", "workspace/results")?;
+        let start = Instant::now();
+        kill(Pid::from_raw(i32::try_from(child.id())?), signal)?;
+        let output = child.wait_with_output()?;
+        let (took, said) = (start.elapsed(), String::from_utf8_lossy(&output.stderr));
+        problems.check(took < SOON, || format!("{signal}: it took {took:?}"));
+        problems.equal("its exit status", output.status.code(), Some(2));
+        problems.check(said.contains(&format!("interrupted by {signal}")), || {
+            format!("{signal}: it said {said}")
+        });
+        problems.equal("directories left", throwaway(), Vec::new());
+    }
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}
+
+fn what_a_killed_boundary_test_has_left_is_gone_after_the_next() -> Result<Outcome> {
+    let before = Leftovers::now()?;
+    let mut problems = Problems::default();
+    // While attempts are made outside, and inside.
+    for file in ["workspace/results", "boundary-test"] {
+        let mut child = begun("membership", file)?;
+        child.kill()?;
+        child.wait()?;
+        // What the first has left the second has removed.
+        problems.equal("directories that were left", throwaway().len(), 1);
+        let cgroups = Leftovers::now()?.cgroups_since(&before);
+        problems.check(cgroups.len() == 3, || format!("left were {cgroups:?}"));
+    }
+    let (status, text, said) = asked(&["boundary", "test", "--only", "membership"])?;
+    problems.check(status == 0, || format!("{status}: {text}{said}"));
+    problems.equal("directories left", throwaway(), Vec::new());
+    Leftovers::gone_since(&before)?;
     problems.outcome()
 }

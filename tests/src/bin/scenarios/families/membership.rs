@@ -8,11 +8,12 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::{
     harness::{
-        Batch, Leftovers, Outcome, Policy, Problems, Run, attempt, deny, directory, file, held,
-        this_program, wait_for, write,
+        Batch, Finished, Leftovers, Outcome, Policy, Problems, Run, Running, attempt, deny,
+        directory, file, held, this_program, wait_for, write,
     },
     scenarios,
 };
@@ -20,6 +21,7 @@ use crate::{
 scenarios![
     a_run_cannot_change_its_own_record,
     a_run_cannot_change_the_record_of_another_wherever_it_lies,
+    no_directory_above_the_record_of_another_is_moved,
     descendants_threads_daemons_and_own_cgroups_are_treated_the_same,
     leaving_the_cgroup_is_no_way_out_and_entering_it_is_a_way_in,
     three_runs_at_once_do_not_mix,
@@ -81,11 +83,7 @@ fn a_run_cannot_change_its_own_record() -> Result<Outcome> {
 fn a_run_cannot_change_the_record_of_another_wherever_it_lies() -> Result<Outcome> {
     let folder = directory()?;
     let record = folder.path().join("other.jsonl");
-    let mut other = Run::new(&Policy::open())?
-        .record(&record)
-        .stdin(Stdio::piped())
-        .start(&["sh", "-c", "echo ready; read -r _"])?;
-    other.wait_for_output("ready")?;
+    let other = going_on(&record)?;
     let mut batch = Batch::new(&Policy::open())?;
     is_kept(&mut batch, &record);
     // By another name, too.
@@ -96,12 +94,79 @@ fn a_run_cannot_change_the_record_of_another_wherever_it_lies() -> Result<Outcom
         file("opensafe.records", &alias, "write"),
     );
     batch.check()?;
-    drop(other.child.stdin.take());
-    other.finish()?.sound()?;
+    ended(other)?.sound()?;
     // It is nobody's record any more.
     let mut batch = Batch::new(&Policy::open())?;
     batch.works(attempt("append", &[&record]));
     batch.check()?;
+    held()
+}
+
+/// A run that goes on until its standard input ends.
+fn going_on(record: &Path) -> Result<Running> {
+    let mut running = Run::new(&Policy::open())?
+        .record(record)
+        .stdin(Stdio::piped())
+        .start(&["sh", "-c", "echo ready; read -r _"])?;
+    running.wait_for_output("ready")?;
+    Ok(running)
+}
+
+fn ended(mut running: Running) -> Result<Finished> {
+    drop(running.child.stdin.take());
+    running.finish()
+}
+
+fn no_directory_above_the_record_of_another_is_moved() -> Result<Outcome> {
+    let folder = directory()?;
+    let path = |name: &str| folder.path().join(name);
+    for name in ["srv/records", "false", "bound"] {
+        fs::create_dir_all(path(name))?;
+    }
+    let is_moved = |is_kept: bool| -> Result<()> {
+        let mut batch = Batch::new(&Policy::open())?;
+        for (name, aside) in [("srv/records", "srv/aside"), ("srv", "aside")] {
+            for (verb, other) in [("rename", aside), ("exchange", "false")] {
+                let (here, there) = (path(name), path(other));
+                let ways = [
+                    attempt(verb, &[&here, &there]),
+                    attempt(verb, &[&there, &here]),
+                ];
+                // A second time, the other way round: what was moved is where it was.
+                for (way, is_first) in ways.into_iter().zip([true, false]) {
+                    match (is_kept, verb) {
+                        (true, "rename") if !is_first => {}
+                        (true, _) => batch.denied(way, file("opensafe.records", &here, "rename")),
+                        (false, _) => batch.works(way),
+                    }
+                }
+            }
+        }
+        // All else is as ever.
+        batch.works(attempt("create", &[path("srv/records/beside")]));
+        batch.works(attempt("unlink", &[path("srv/records/beside")]));
+        batch.works(attempt("rename", &[path("false"), path("free")]));
+        batch.works(attempt("rename", &[path("free"), path("false")]));
+        batch.check()?;
+        Ok(())
+    };
+    let one = going_on(&path("srv/records/one.jsonl"))?;
+    // Known by another name than the one by which it is moved.
+    let none = None::<&str>;
+    mount(
+        Some(&path("srv/records")),
+        &path("bound"),
+        none,
+        MsFlags::MS_BIND,
+        none,
+    )?;
+    let two = going_on(&path("bound/two.jsonl"))?;
+    umount2(&path("bound"), MntFlags::MNT_DETACH)?;
+    is_moved(true)?;
+    ended(one)?.sound()?;
+    is_moved(true)?;
+    ended(two)?;
+    is_moved(false)?;
     held()
 }
 

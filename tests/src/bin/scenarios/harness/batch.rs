@@ -198,6 +198,12 @@ impl Batch {
         self
     }
 
+    /// The run is started by another program: see [`Run::wrapped`].
+    pub(crate) fn wrapped(mut self, wrapper: &[String]) -> Self {
+        self.run = self.run.wrapped(wrapper);
+        self
+    }
+
     /// Where the record is going to be.
     pub(crate) fn record(&self) -> &Path {
         self.run.record_path()

@@ -72,6 +72,34 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         const TIOCVHANGUP: libc::Ioctl = 0x5437;
         on_terminal(a, |terminal| command(terminal, TIOCVHANGUP, None))
     }),
+    // Asks a console by one command, and with another one tells it what it has answered: as it is, the number that it begins
+    // with, or nothing.
+    ("tell-console", |a| {
+        let number = |at| -> io::Result<libc::Ioctl> {
+            let word = argument(a, at)?.to_string_lossy();
+            let number = word
+                .strip_prefix("0x")
+                .map(|hex| u32::from_str_radix(hex, 16));
+            let number = number.and_then(Result::ok).map(libc::Ioctl::from);
+            Ok(number.ok_or(io::ErrorKind::InvalidInput)?)
+        };
+        let console: OwnedFd = open(argument(a, 0)?)?.into();
+        // GIO_CMAP answers most of them: 16 colours.
+        let mut answer = [0_u8; 64];
+        ask(&console, number(1)?, &mut answer)?;
+        let Some(how) = a.get(3) else {
+            return Ok(());
+        };
+        let value = match how.to_str() {
+            Some("same") => answer.as_ptr(),
+            Some("byte") => std::ptr::without_provenance(usize::from(answer[0])),
+            Some("number") => std::ptr::without_provenance(usize::from(u16::from_ne_bytes([
+                answer[0], answer[1],
+            ]))),
+            _ => std::ptr::null(),
+        };
+        command(&console, number(2)?, Some(value))
+    }),
     // Leaves a child in its process group, goes to the foreground with another, and has the child read the terminal: the
     // kernel then stops all that is in the group that was left (SIGTTIN).
     ("read-behind", |_| {
@@ -114,8 +142,16 @@ fn command(
     argument: Option<*const u8>,
 ) -> io::Result<()> {
     let argument = argument.unwrap_or(std::ptr::null());
-    // SAFETY: the kernel reads at most an integer or a `struct termios` there, for which the callers have room.
+    // SAFETY: the kernel reads at most an integer or a `struct termios` there, or what it has answered before, for which the callers
+    // have room; a number it does not read at all.
     Errno::result(unsafe { libc::ioctl(terminal.as_raw_fd(), command, argument) })?;
+    Ok(())
+}
+
+#[allow(unsafe_code, reason = "ioctl(2) has no safe wrapper for these")]
+fn ask(terminal: &OwnedFd, command: libc::Ioctl, answer: &mut [u8; 64]) -> io::Result<()> {
+    // SAFETY: what the callers ask for is not longer.
+    Errno::result(unsafe { libc::ioctl(terminal.as_raw_fd(), command, answer.as_mut_ptr()) })?;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! Ids such as `g-05` are those of the list of escapes that these began with; what has none was added here.
 
 mod addresses;
+mod consoles;
 mod execution;
 mod file_systems;
 mod membership;
@@ -16,13 +17,14 @@ mod writes;
 use crate::harness::Scenario;
 
 /// All of them, by what they are about.
-pub(super) const SCENARIOS: [&[Scenario]; 10] = [
+pub(super) const SCENARIOS: [&[Scenario]; 11] = [
     names::SCENARIOS,
     writes::SCENARIOS,
     execution::SCENARIOS,
     addresses::SCENARIOS,
     network::SCENARIOS,
     membership::SCENARIOS,
+    consoles::SCENARIOS,
     rights::SCENARIOS,
     spreading::SCENARIOS,
     file_systems::SCENARIOS,

@@ -347,7 +347,7 @@ pub struct Trouble {
     /// Processes in the sandbox's cgroup that could not be marked; the cgroup holds them.
     pub marks_failed: u64,
     /// File systems that the sandbox could not make, and tmpfs and terminals of its own that are not known as such, because it has
-    /// its share of the room for them.
+    /// its share of the room for them, or there is none.
     pub no_room: u64,
     /// Tasks that had left the cgroup and were still there when the run ended. From then on they are
     /// not confined.
@@ -391,8 +391,8 @@ impl Trouble {
                 "no_room",
                 self.no_room,
                 [
-                    "file system or terminal beyond the sandbox's share",
-                    "file systems or terminals beyond the sandbox's share",
+                    "file system or terminal for which there was no room",
+                    "file systems or terminals for which there was no room",
                 ],
             ),
             (

@@ -15,8 +15,8 @@ use crate::{
     kernel::{Task, current_process_began_cs, current_task_and_cgroup},
     known::{self, process},
     maps::{
-        BPF_NOEXIST, CGROUP_FILTER, CGROUPS, FIRST, POLICIES, SANDBOXES, TASK_FILTER, TASK_SLOTS,
-        TASKS, count,
+        BPF_NOEXIST, CGROUP_FILTER, CGROUPS, EEXIST, FIRST, POLICIES, SANDBOXES, TASK_FILTER,
+        TASK_SLOTS, TASKS, count,
     },
     room,
 };
@@ -198,12 +198,16 @@ pub fn is_in(task: Task, sandbox: u32) -> bool {
 /// Marks a task.
 #[inline(always)]
 pub fn mark(task: Task, sandbox: SandboxId) -> Result<(), ()> {
-    const EEXIST: i32 = 17;
     // The filter first: whoever finds the mark must not be turned away by the filter.
     let Some(marks) = marks_like(task.0) else {
         return Err(());
     };
     if !room::take(sandbox.0, Room::Marks) {
+        // Who has a mark already needs no room.
+        // SAFETY: only whether it is there matters.
+        if unsafe { TASKS.get(&task.0) }.is_some() {
+            return Ok(());
+        }
         count(sandbox.0, Counter::MarksFailed);
         return Err(());
     }
@@ -249,11 +253,11 @@ pub fn arm(cgroup: u64, sandbox: SandboxId) -> Result<(), ()> {
     let Some(slot) = CGROUP_FILTER.get_ptr_mut(cgroup_slot(cgroup)) else {
         return Err(());
     };
-    // SAFETY: a map value, aligned. It is never anything but 0 or 1.
-    unsafe { slot.write_volatile(1) };
     if !room::take(sandbox.0, Room::Cgroups) {
         return Err(());
     }
+    // SAFETY: a map value, aligned. It is never anything but 0 or 1.
+    unsafe { slot.write_volatile(1) };
     CGROUPS.insert(&cgroup, &sandbox.0, 0).map_err(|_| {
         room::give_back(sandbox.0, Room::Cgroups);
     })

@@ -12,7 +12,7 @@ use opensafe_common::{
 };
 
 use crate::{
-    bound::masked,
+    bound::{masked, zeroed},
     kernel::{Dentry, SystemCall, Task},
     maps::{Counters, EVENTS, SCRATCH, TOLD, constant},
     scratch::{Claim, PATH_END, RECORD_BYTES, Sources},
@@ -96,7 +96,7 @@ pub fn emit_plain<B: Body>(report: &Report, body: &B) {
         return;
     };
     counters.count(Counter::Seen);
-    counters.count(sent_or_full(send_without_strings(report, body, 0)));
+    counters.count(sent_or_full(send_without_strings(report, body)));
 }
 
 #[inline(always)]
@@ -146,13 +146,33 @@ extern "C" fn send_without_path(cgroup: u64, ids: u64, what: u64, dentry: u64) -
         requested: Requested::Unknown,
     };
     let body = file_body(Dentry(dentry));
-    u64::from(!send_without_strings(&report, &body, flag::PATH_PARTIAL))
+    let len = (size_of::<Header>() + size_of::<FileBody>()) as u64;
+    // SAFETY: as in `send_without_strings`. There is no room on the stack to have all before it is reserved.
+    unsafe {
+        let Some(events) = EVENTS.get(&report.sandbox) else {
+            return 1;
+        };
+        let events = core::ptr::from_ref(events).cast_mut().cast();
+        let header = generated::bpf_ringbuf_reserve(events, len, 0).cast::<Header>();
+        if header.is_null() {
+            return 1;
+        }
+        begin(header, &report, &body);
+        without_strings(header);
+        sign(header, flag::PATH_PARTIAL);
+        generated::bpf_ringbuf_submit(header.cast(), FORCE_WAKEUP);
+    }
+    0
 }
 
 /// Sends header and body, written where they are sent from. Whether it went out.
+///
+/// What is reserved in the ring buffer and not submitted yet keeps all that comes behind it from the reader, for as long as a
+/// task is preempted there. So between the two there is nothing but stores.
 #[inline(always)]
-fn send_without_strings<B: Body>(report: &Report, body: &B, flags: u16) -> bool {
-    let len = size_of::<Header>() + size_of::<B>();
+fn send_without_strings<B: Body>(report: &Report, body: &B) -> bool {
+    let len = (size_of::<Header>() + size_of::<B>()) as u64;
+    let teller = Teller::current();
     // SAFETY: the ring buffer lives as long as a program that has found it may run; what is reserved has room for header and
     // body, is nobody else's until it is submitted, and that it is on every way from here.
     unsafe {
@@ -160,20 +180,30 @@ fn send_without_strings<B: Body>(report: &Report, body: &B, flags: u16) -> bool 
             return false;
         };
         let events = core::ptr::from_ref(events).cast_mut().cast();
-        let record = generated::bpf_ringbuf_reserve(events, len as u64, 0).cast::<u8>();
-        if record.is_null() {
+        let urgent = is_urgent(report.flags, report.kind as u8);
+        let wakeup = wakeup(events, report.sandbox, urgent, teller.time_ns, len);
+        let header = generated::bpf_ringbuf_reserve(events, len, 0).cast::<Header>();
+        if header.is_null() {
             return false;
         }
-        let header = record.cast::<Header>();
         begin(header, report, body);
+        without_strings(header);
+        teller.sign(header);
+        generated::bpf_ringbuf_submit(header.cast(), wakeup);
+    }
+    true
+}
+
+/// # Safety
+/// `header` must be valid for writing.
+#[inline(always)]
+unsafe fn without_strings(header: *mut Header) {
+    // SAFETY: by the caller's promise.
+    unsafe {
         (*header).path_len = 0;
         (*header).requested_len = 0;
         (*header).args_len = 0;
-        sign(header, flags);
-        let wakeup = wakeup(events, header, len as u64);
-        generated::bpf_ringbuf_submit(record.cast(), wakeup);
     }
-    true
 }
 
 /// Writes what the caller knows of a record.
@@ -195,7 +225,16 @@ unsafe fn begin<B: Body>(header: *mut Header, report: &Report, body: &B) {
     }
 }
 
-/// Writes what is the same for all records: when it was, and who it was.
+/// Who tells, and when.
+struct Teller {
+    time_ns: u64,
+    ids: u64,
+    users: u64,
+    parent: u32,
+    comm: [u64; 2],
+}
+
+/// [`Teller::sign`] for who has no room on the stack for one.
 ///
 /// # Safety
 /// `header` must be valid for reading and writing.
@@ -216,6 +255,44 @@ unsafe fn sign(header: *mut Header, flags: u16) {
         (*header).gid = (users >> 32) as u32;
         (*header).flags |= flags;
         generated::bpf_get_current_comm((&raw mut (*header).comm).cast(), 16);
+    }
+}
+
+impl Teller {
+    #[inline(always)]
+    fn current() -> Self {
+        let mut comm = zeroed::<2>();
+        let parent = Task::current().parent().and_then(Task::process);
+        // SAFETY: the helpers take no memory but `comm`, which has that many bytes.
+        let time_ns = unsafe {
+            generated::bpf_get_current_comm((&raw mut comm).cast(), 16);
+            generated::bpf_ktime_get_boot_ns()
+        };
+        Self {
+            time_ns,
+            ids: bpf_get_current_pid_tgid(),
+            users: bpf_get_current_uid_gid(),
+            parent: parent.unwrap_or(0),
+            comm,
+        }
+    }
+
+    /// # Safety
+    /// `header` must be valid for writing.
+    #[inline(always)]
+    unsafe fn sign(&self, header: *mut Header) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            (*header).time_ns = self.time_ns;
+            (*header).pid = (self.ids >> 32) as u32;
+            (*header).tid = self.ids as u32;
+            (*header).parent_pid = self.parent;
+            (*header).uid = self.users as u32;
+            (*header).gid = (self.users >> 32) as u32;
+            (&raw mut (*header).comm)
+                .cast::<[u64; 2]>()
+                .write_unaligned(self.comm);
+        }
     }
 }
 
@@ -341,26 +418,36 @@ pub extern "C" fn complete_and_send(index: u32, walked: u64) -> u64 {
             return 1;
         };
         let events = core::ptr::from_ref(events).cast_mut().cast();
-        let wakeup = wakeup(events, header, len as u64);
+        let urgent = is_urgent((*header).flags, (*header).kind);
+        let wakeup = wakeup(
+            events,
+            (*header).sandbox,
+            urgent,
+            (*header).time_ns,
+            len as u64,
+        );
         u64::from(generated::bpf_ringbuf_output(events, record.cast(), len as u64, wakeup) != 0)
     }
 }
 
-/// Whether the reader is to be woken for a record of that length: for denials and programs, after a pause, and lest the ring
-/// buffer fills up.
+/// Denials, and programs that run.
+#[inline(always)]
+fn is_urgent(flags: u16, kind: u8) -> bool {
+    flags & flag::ENFORCED != 0 || kind == Kind::Exec as u8
+}
+
+/// Whether the reader is to be woken for a record of that length: for what is urgent, after a pause, and lest the ring buffer fills
+/// up. To be asked before there is room for it.
 ///
 /// # Safety
-/// `events` must be a ring buffer, and `header` valid for reading.
+/// `events` must be a ring buffer.
 #[inline(always)]
-unsafe fn wakeup(events: *mut c_void, header: *const Header, len: u64) -> u64 {
+unsafe fn wakeup(events: *mut c_void, sandbox: u32, urgent: bool, time_ns: u64, len: u64) -> u64 {
+    let paused = has_paused(sandbox, time_ns);
     // SAFETY: by the caller's promise.
-    unsafe {
-        let urgent = (*header).flags & flag::ENFORCED != 0 || (*header).kind == Kind::Exec as u8;
-        let paused = has_paused((*header).sandbox, (*header).time_ns);
-        match urgent || paused || fills_an_eighth(events, len) {
-            true => FORCE_WAKEUP,
-            false => NO_WAKEUP,
-        }
+    match urgent || paused || unsafe { fills_an_eighth(events, len) } {
+        true => FORCE_WAKEUP,
+        false => NO_WAKEUP,
     }
 }
 

@@ -320,7 +320,7 @@ impl PathRequest {
 #[inline(always)]
 pub fn socket(actor: &Actor, decision: Decision, kind: Kind, body: &ConnectBody) -> i32 {
     let report = report(actor, decision, kind, Access::NONE, 0, Requested::Unknown);
-    emit_plain(&report, body);
+    emit(&report, body, (0, 0));
     decision.errno(actor)
 }
 

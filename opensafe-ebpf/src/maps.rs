@@ -292,6 +292,8 @@ pub static TENTATIVE: LruHashMap<u32, u64> = LruHashMap::with_max_entries(1024, 
 
 /// Flag of an insertion that changes nothing that is there (include/uapi/linux/bpf.h).
 pub const BPF_NOEXIST: u64 = 1;
+/// What it fails with if there is something (include/uapi/asm-generic/errno-base.h).
+pub const EEXIST: i32 = 17;
 
 /// Counts one for a sandbox.
 #[inline(always)]

@@ -17,18 +17,19 @@ pub fn take_of(sandbox: u32, room: Room, share: u32) -> bool {
     let Some(taken) = taken(sandbox, room) else {
         return false;
     };
-    if taken.get() >= u64::from(share) {
+    if taken.get().cast_signed() >= i64::from(share) {
         return false;
     }
     taken.add(1);
     true
 }
 
-/// Gives one back that was taken, or that the agent took without asking.
+/// Gives one back that was taken, or that the agent took without asking. Two that give back at once, or what is left of a run
+/// that had this place before, may make it one less than none: that is less than any share.
 #[inline(always)]
 pub fn give_back(sandbox: u32, room: Room) {
     if let Some(taken) = taken(sandbox, room)
-        && taken.get() > 0
+        && taken.get().cast_signed() > 0
     {
         taken.add(1_u64.wrapping_neg());
     }

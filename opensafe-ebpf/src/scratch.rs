@@ -28,13 +28,15 @@ pub const RECORD_BYTES: usize = 24 * 1024;
 /// What [`claim`] returns if nothing is free.
 const NONE_FREE: u64 = u64::MAX;
 
-/// How many slots are looked at before giving up: first the CPU's own, then any. With a quarter of them taken, of so many tries
-/// one in a million fails.
-const TRIES: u32 = SLOTS_A_CPU + 10;
-/// Slots in use for each that one sandbox may have.
+/// How many slots are looked at before giving up: first some of the CPU's own, then any. Even with three quarters of them taken,
+/// hardly one of three thousand finds none.
+const TRIES: u32 = OWN_TRIES + 28;
+/// Of those, the first.
+const OWN_TRIES: u32 = 4;
+/// A sandbox may have one slot of so many.
 const SHARES: u32 = 4;
 /// Slots that belong to a CPU first.
-const SLOTS_A_CPU: u32 = 4;
+const SLOTS_A_CPU: u32 = 8;
 
 /// One slot.
 #[repr(C)]
@@ -132,7 +134,7 @@ pub extern "C" fn claim(sandbox: u32) -> u64 {
     let mut tries = 0;
     while tries < TRIES {
         let nth = match tries {
-            0..SLOTS_A_CPU => first + tries,
+            0..OWN_TRIES => first + tries,
             // SAFETY: no arguments.
             _ => unsafe { bpf_get_prandom_u32() },
         };

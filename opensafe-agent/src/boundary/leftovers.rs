@@ -63,9 +63,11 @@ impl Claim {
     }
 }
 
-/// Notes the test's run, whose cgroup may be left too.
-pub(super) fn note_run(root: &Path, run: &RunId) {
-    // Without the note that cgroup stays, and nothing else.
+/// Notes the test's run, whose cgroup may be left too: in the directory, and on the cgroup, lest a directory that somebody else
+/// has made names the run of others.
+pub(super) fn note_run(root: &Path, id: &RunId, run: &RunId) {
+    // Without the notes that cgroup stays, and nothing else.
+    let _ = Cgroup::note(run.as_str(), id.as_str());
     let _ = fs::write(root.join(MARK), run.as_str());
 }
 
@@ -105,10 +107,12 @@ fn remove_one(root: &Path, id: &RunId, mounts: &[Mountinfo]) -> io::Result<()> {
     let run = RunId::from_str(&run)
         .ok()
         .map(|run| run.as_str().to_owned());
-    let names = [cgroup_of_attempts(id), cgroup_outside(id)];
-    for name in names.into_iter().chain(run) {
-        // All in it is ended, and it is removed.
-        drop(Cgroup::left(&name));
+    // All that is in them is ended, and they are removed.
+    for name in [cgroup_of_attempts(id), cgroup_outside(id)] {
+        drop(Cgroup::left(&name, None));
+    }
+    if let Some(run) = run {
+        drop(Cgroup::left(&run, Some(id.as_str())));
     }
     fs::remove_dir_all(root)
 }

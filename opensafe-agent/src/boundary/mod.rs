@@ -369,7 +369,7 @@ fn in_the_sandbox(test: &Wanted, made: &Made, names: &[&str]) -> Result<Vec<End>
         command,
     };
     let show = |start: &RunStart| {
-        leftovers::note_run(&site.root, &start.id);
+        leftovers::note_run(&site.root, &made.id, &start.id);
         Show::nothing(&start.user.home)
     };
     run_sandbox(&request, || {}, show)?;

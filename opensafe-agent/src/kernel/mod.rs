@@ -457,7 +457,7 @@ const MAIN_HOOK: &str = "file_open";
 /// Without this one, states of directories cannot be kept.
 const FORGETTING_HOOK: &str = "inode_free_security";
 /// Scratch slots for each CPU: a task can be preempted while it holds one.
-const SCRATCH_SLOTS_A_CPU: u32 = 4;
+const SCRATCH_SLOTS_A_CPU: u32 = 8;
 /// Of 33 KiB each.
 const SCRATCH_SLOTS_AT_LEAST: u32 = 64;
 

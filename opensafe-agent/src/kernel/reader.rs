@@ -126,6 +126,8 @@ impl Drop for Events {
 fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) {
     let mut rounds_left = LAST_ROUNDS;
     let mut periods = Periods::default();
+    // Whether the kernel has said that something is there, and nothing was read since.
+    let mut unread = false;
     loop {
         let last = shared.stop.load(Ordering::Acquire);
         let boot_ns = boot_time_ns();
@@ -146,6 +148,7 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
             }
         }
         if any {
+            unread = false;
             periods = Periods::default();
             shared.news.notify_one();
         }
@@ -162,10 +165,18 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
         }
         // A failed poll (EINTR) only means looking earlier.
         let woken_by = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let _ = poll(
-            &mut [woken_by(ring.as_fd()), woken_by(shared.stopped.as_fd())],
-            PollTimeout::from(periods.next_ms()),
-        );
+        let stopped = woken_by(shared.stopped.as_fd());
+        let mut both = [stopped, woken_by(ring.as_fd())];
+        // A record that is still being written by somebody who does not get to run counts as one that is there, and keeps those
+        // behind it: to ask for it again and again would take the processor that its writer waits for.
+        let watched = if unread {
+            &mut both[..1]
+        } else {
+            &mut both[..]
+        };
+        let _ = poll(watched, PollTimeout::from(periods.next_ms()));
+        let is_there = |fd: &PollFd<'_>| fd.any() == Some(true);
+        unread = !unread && is_there(&both[1]);
     }
 }
 

@@ -120,6 +120,12 @@ pub(super) fn forget_those_of_the_dead(maps: &mut Maps, places: &mut Places) {
     if !dead.is_empty() {
         forget::<KeyBytes, _>(maps, RECORDS, |sandbox: &u32| dead.contains(sandbox));
         retain_directories(maps, |sandbox| !dead.contains(&sandbox));
+        // Nobody reads what its programs would go on to send.
+        if let Ok(mut events) = maps.events() {
+            for sandbox in &dead {
+                let _ = events.remove(sandbox);
+            }
+        }
     }
 }
 

@@ -18,7 +18,10 @@ use std::{
 
 use nix::unistd::Pid;
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, open, openat, unlinkat},
+    fs::{
+        AtFlags, Dir, FileType, Mode, OFlags, XattrFlags, fgetxattr, fsetxattr, mkdirat, open,
+        openat, unlinkat,
+    },
     io::Errno,
     path::Arg,
 };
@@ -107,13 +110,38 @@ impl Cgroup {
         })
     }
 
-    /// One with that name that somebody who is gone has made and left; `None` if there is none.
+    /// Notes on the cgroup with that name whose it is; [`Cgroup::left`] asks for it.
+    ///
+    /// # Errors
+    /// If it is not there, or this kernel keeps no such notes.
+    pub fn note(name: &str, owner: &str) -> io::Result<()> {
+        let mount_point = mount_point().map_err(io::Error::other)?;
+        let parent = open(mount_point.join(CGROUP_PARENT), DIRECTORY, Mode::empty())?;
+        let directory = directory_at(&parent, name)?;
+        Ok(fsetxattr(
+            directory,
+            OWNER,
+            owner.as_bytes(),
+            XattrFlags::empty(),
+        )?)
+    }
+
+    /// One with that name that somebody who is gone has made and left; `None` if there is none, or the note on it names another
+    /// `owner`.
     #[must_use]
-    pub fn left(name: &str) -> Option<Self> {
+    pub fn left(name: &str, owner: Option<&str>) -> Option<Self> {
         let mount_point = mount_point().ok()?;
         let above = mount_point.join(CGROUP_PARENT);
         let parent = open(&above, DIRECTORY, Mode::empty()).ok()?;
-        directory_at(&parent, name).ok()?;
+        let directory = directory_at(&parent, name).ok()?;
+        if let Some(owner) = owner {
+            // Too short for a longer note, which is then none.
+            let mut noted = vec![0; owner.len()];
+            let len = fgetxattr(directory, OWNER, &mut noted[..]).ok()?;
+            if len != owner.len() || noted != owner.as_bytes() {
+                return None;
+            }
+        }
         let homes = homes(&mount_point);
         Self::made(above.join(name), name, parent, homes).ok()
     }
@@ -263,6 +291,9 @@ impl Drop for Cgroup {
 /// The cgroups of this process.
 const OWN: &str = "/proc/self/cgroup";
 const PROCESSES: &str = "cgroup.procs";
+/// Only root of the first user namespace writes what begins so (xattr(7)), and in a sandbox it takes a policy that lets it
+/// change cgroups.
+const OWNER: &str = "trusted.opensafe.owner";
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)

@@ -10,7 +10,7 @@ use super::{is_first, report};
 use crate::{
     actor::Actor,
     decide,
-    emit::{Requested, emit, file_body},
+    emit::{Requested, emit, emit_plain, file_body},
     kernel::{Dentry, current_memory},
     known::process,
     maps::ReportKey,
@@ -82,7 +82,11 @@ pub extern "C" fn operation_gate(
         dentry,
         Requested::Unknown,
     );
-    emit(&report, &body, (0, 0));
+    if dentry == 0 {
+        emit_plain(&report, &body);
+    } else {
+        emit(&report, &body, (0, 0));
+    }
     refused
 }
 

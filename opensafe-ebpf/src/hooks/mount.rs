@@ -18,7 +18,7 @@ use crate::{
         Credentials, Dentry, FileSystemContext, FileSystemType, Mount, Path, Superblock, Task,
         argument, read,
     },
-    maps::{BPF_NOEXIST, OWN_TMPFS, constant, count},
+    maps::{BPF_NOEXIST, EEXIST, OWN_TMPFS, constant, count},
     path, room,
 };
 
@@ -166,11 +166,11 @@ fn note_own_tmpfs(actor: &Actor, superblock: Superblock) {
         // Without the note it is nameless.
         if !room::take(actor.sandbox, Room::Tmpfs) {
             count(actor.sandbox, Counter::NoRoom);
-        } else if OWN_TMPFS
-            .insert(&superblock.0, &actor.sandbox, BPF_NOEXIST)
-            .is_err()
-        {
+        } else if let Err(failed) = OWN_TMPFS.insert(&superblock.0, &actor.sandbox, BPF_NOEXIST) {
             room::give_back(actor.sandbox, Room::Tmpfs);
+            if failed != -EEXIST {
+                count(actor.sandbox, Counter::NoRoom);
+            }
         }
     }
 }

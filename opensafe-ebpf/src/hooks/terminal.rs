@@ -15,7 +15,7 @@ use crate::{
     actor::Actor,
     gate::{operation, plain_operation},
     kernel::{DEVPTS, Dentry, File, Inode, Superblock, Terminal},
-    maps::{BPF_NOEXIST, OWN_TERMINALS, SANDBOXES, count},
+    maps::{BPF_NOEXIST, EEXIST, OWN_TERMINALS, SANDBOXES, count},
     room,
 };
 
@@ -116,8 +116,11 @@ fn note_own_terminal(actor: &Actor, file: File) {
         let note = terminal_note(inode.number().unwrap_or(0), actor.sandbox);
         if !room::take(actor.sandbox, Room::Terminals) {
             count(actor.sandbox, Counter::NoRoom);
-        } else if OWN_TERMINALS.insert(&inode.0, &note, BPF_NOEXIST).is_err() {
+        } else if let Err(failed) = OWN_TERMINALS.insert(&inode.0, &note, BPF_NOEXIST) {
             room::give_back(actor.sandbox, Room::Terminals);
+            if failed != -EEXIST {
+                count(actor.sandbox, Counter::NoRoom);
+            }
         }
     }
 }

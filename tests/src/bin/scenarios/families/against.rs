@@ -16,7 +16,7 @@ use nix::{
 use crate::{
     harness::{
         Batch, Leftovers, Outcome, Policy, Problems, Run, Running, attempt, deny, directory,
-        skipped, wait_for, write,
+        own_copy, skipped, wait_for, write,
     },
     scenarios,
 };
@@ -59,18 +59,19 @@ fn signal(running: &Running, signal: Signal) -> Result<()> {
 
 fn a_process_with_the_id_of_a_dead_opensafe_is_nobody_special() -> Result<Outcome> {
     let folder = directory()?;
+    let copy = own_copy(folder.path())?;
     let (closed, dead) = (folder.path().join("closed"), folder.path().join("dead"));
     write(&closed, "content")?;
     let before = Leftovers::now()?;
     // As long as it goes on, what the other one leaves stays confined.
-    let mut other = Run::new(&Policy::open())?.stdin(Stdio::piped()).start(&[
-        "sh",
-        "-c",
-        "echo ready; read -r _",
-    ])?;
+    let mut other = Run::new(&Policy::open())?
+        .by(&copy)
+        .stdin(Stdio::piped())
+        .start(&["sh", "-c", "echo ready; read -r _"])?;
     other.wait_for_output("ready")?;
     let policy = Policy::open().rule(deny("closed").file(&closed));
-    let mut run = start(Run::new(&policy)?, "as_the_dead", &[&dead, &closed])?;
+    let run = Run::new(&policy)?.by(&copy);
+    let mut run = start(run, "as_the_dead", &[&dead, &closed])?;
     run.wait_for_output("ready")?;
     signal(&run, Signal::SIGKILL)?;
     run.child.wait()?;

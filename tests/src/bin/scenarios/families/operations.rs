@@ -22,8 +22,8 @@ use serde_json::json;
 
 use crate::{
     harness::{
-        Attempt, Batch, Expected, Outcome, Policy, allow, attempt, audit, connect, deny, directory,
-        exec, file, held, this_program, write,
+        Attempt, Batch, Expected, Outcome, Policy, Rule, allow, attempt, audit, connect, deny,
+        directory, exec, file, held, this_program, write,
     },
     scenarios,
 };
@@ -227,19 +227,20 @@ fn a_denied_ip_peer_is_not_reached_in_any_way_and_an_allowed_one_is() -> Result<
         listeners.udp("[::1]:0")?.port(),
     ];
     let mut policy = Policy::open();
-    for (name, ports, address) in [
-        ("v4", v4, "127.0.0.0/8"),
-        ("v6", v6, "::1"),
-        ("u4", u4, "127.0.0.1"),
-        ("u6", u6, "::1"),
+    // A port of the one protocol may have the number of one of the other.
+    for (name, ports, address, protocol) in [
+        ("v4", v4, "127.0.0.0/8", "tcp"),
+        ("v6", v6, "::1", "tcp"),
+        ("u4", u4, "127.0.0.1", "udp"),
+        ("u6", u6, "::1", "udp"),
     ] {
+        let peer = |rule: Rule, port| {
+            let rule = rule.connect(address).port(port);
+            rule.with("protocol", protocol.into())
+        };
         policy = policy
-            .rule(deny(&format!("no.{name}")).connect(address).port(ports[0]))
-            .rule(
-                allow(&format!("yes.{name}"))
-                    .connect(address)
-                    .port(ports[1]),
-            );
+            .rule(peer(deny(&format!("no.{name}")), ports[0]))
+            .rule(peer(allow(&format!("yes.{name}")), ports[1]));
     }
     let mut batch = Batch::new(&policy)?;
     let rules = ["no", "yes"];

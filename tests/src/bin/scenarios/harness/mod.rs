@@ -27,7 +27,7 @@ pub(crate) use batch::{Attempt, Batch, Expected, attempt, connect, exec, file};
 pub(crate) use escape::{Escape, Try, steps, way};
 pub(crate) use ground::{Ground, add_key};
 pub(crate) use leftovers::Leftovers;
-pub(crate) use policy::{Policy, allow, audit, deny};
+pub(crate) use policy::{Policy, Rule, allow, audit, deny};
 pub(crate) use record::{Event, Record};
 pub(crate) use run::{Finished, Run, Running, opensafe, own_copy};
 

@@ -186,8 +186,10 @@ fn what_a_killed_boundary_test_has_left_is_gone_after_the_next() -> Result<Outco
         child.wait()?;
         // What the first has left the second has removed.
         problems.equal("directories that were left", throwaway().len(), 1);
-        let cgroups = Leftovers::now()?.cgroups_since(&before);
-        problems.check(cgroups.len() == 3, || format!("left were {cgroups:?}"));
+        // The one that all are in is there before if another run is.
+        let mut cgroups = Leftovers::now()?.cgroups_since(&before);
+        cgroups.retain(|cgroup| !cgroup.ends_with("/opensafe"));
+        problems.check(cgroups.len() == 2, || format!("left were {cgroups:?}"));
     }
     let (status, text, said) = asked(&["boundary", "test", "--only", "membership"])?;
     problems.check(status == 0, || format!("{status}: {text}{said}"));

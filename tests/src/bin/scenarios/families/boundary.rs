@@ -156,7 +156,7 @@ fn begun(kind: &str, file: &str) -> Result<Child> {
 
 fn a_boundary_test_ends_between_attempts_when_it_is_asked_to() -> Result<Outcome> {
     // All of them take a quarter of a minute and more.
-    const SOON: Duration = Duration::from_secs(8);
+    const SOON: Duration = Duration::from_secs(12);
     let before = Leftovers::now()?;
     let mut problems = Problems::default();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {

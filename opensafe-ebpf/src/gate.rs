@@ -10,7 +10,7 @@ use opensafe_common::{
 use crate::{
     actor::Actor,
     decide::{self, Decision},
-    emit::{Report, Requested, emit, emit_file, emit_plain},
+    emit::{Report, Requested, emit, emit_plain, emit_without_path, file_body, try_emit},
     kernel::{Dentry, Inode, S_IFLNK, S_IFMT, S_IFREG, current_memory},
     known::{Known, KnownTask, process},
     maps::{REPORTED, ReportKey, ReportedFile, constant},
@@ -161,13 +161,7 @@ pub fn withdraw(actor: &Actor) {
         verdict: Verdict::Allow,
         nameless: false,
     };
-    path_report(
-        0,
-        request.pack(),
-        actor.pack(),
-        actor.cgroup,
-        allowed.pack(),
-    );
+    put_on_record(actor, Dentry(0), &request, allowed);
 }
 
 /// [`path`], as a function that the verifier checks once; see [`crate::path`]. 1 if
@@ -191,13 +185,7 @@ pub extern "C" fn path_gate(dentry: u64, request: u64, actor: u64, cgroup: u64) 
     }
     let request = &request;
     if decision.verdict as u8 != Verdict::Allow as u8 || is_news(actor, request) {
-        path_report(
-            dentry,
-            request.pack(),
-            actor.pack(),
-            cgroup,
-            decision.pack(),
-        );
+        put_on_record(actor, Dentry(dentry), request, decision);
     }
     if decision.refuses(actor) {
         1
@@ -242,17 +230,22 @@ pub fn refuse(actor: &Actor, dentry: Dentry, access: Access, flags: u16) -> i32 
         verdict: Verdict::Deny,
         nameless: false,
     };
-    path_report(
-        dentry.0,
-        request.pack(),
-        actor.pack(),
-        actor.cgroup,
-        decision.pack(),
-    );
+    put_on_record(actor, dentry, &request, decision);
     decision.errno(actor)
 }
 
-/// Puts a decision about a path on record. A function that the verifier checks once.
+/// Puts a decision about a path on record, and if there is no memory to find that path in, without it.
+#[inline(always)]
+fn put_on_record(actor: &Actor, dentry: Dentry, request: &PathRequest, decision: Decision) {
+    let (request, cgroup) = (request.pack(), actor.cgroup);
+    let (actor, decision) = (actor.pack(), decision.pack());
+    if path_report(dentry.0, request, actor, cgroup, decision) != 0 {
+        pathless_report(dentry.0, request, actor, cgroup, decision);
+    }
+}
+
+/// Puts a decision about a path on record: 1 if there is no memory to find that path in. A function that the verifier checks
+/// once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn path_report(
@@ -265,17 +258,9 @@ pub extern "C" fn path_report(
     let Some(actor) = Actor::unpack(actor, cgroup) else {
         return 0;
     };
-    let request = PathRequest::unpack(Dentry(dentry), request);
     let decision = Decision::unpack(decision);
-    let mut report = report(
-        &actor,
-        decision,
-        request.kind,
-        request.access,
-        dentry,
-        Requested::SystemCall,
-    );
-    report.flags |= request.flags;
+    let report = report_on_path(&actor, dentry, request, decision);
+    let body = file_body(Dentry(dentry));
     let denied = decision.verdict as u8 == Verdict::Deny as u8;
     let (nameless, denied) = (u32::from(decision.nameless), u32::from(denied));
     if path::wants_a_name(actor.policy_index, dentry, nameless, denied) != 0 {
@@ -286,10 +271,41 @@ pub extern "C" fn path_report(
             requested: Requested::Unknown,
             ..report
         };
-        emit_file(&unknown);
+        emit(&unknown, &body, (0, 0));
     }
-    emit_file(&report);
+    u64::from(!try_emit(&report, &body, (0, 0)))
+}
+
+/// [`path_report`] without the path, and without memory for it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn pathless_report(
+    dentry: u64,
+    request: u64,
+    actor: u64,
+    cgroup: u64,
+    decision: u32,
+) -> u64 {
+    if let Some(actor) = Actor::unpack(actor, cgroup) {
+        let report = report_on_path(&actor, dentry, request, Decision::unpack(decision));
+        emit_without_path(report, &file_body(Dentry(dentry)));
+    }
     0
+}
+
+#[inline(always)]
+fn report_on_path(actor: &Actor, dentry: u64, request: u64, decision: Decision) -> Report {
+    let request = PathRequest::unpack(Dentry(dentry), request);
+    let mut report = report(
+        actor,
+        decision,
+        request.kind,
+        request.access,
+        dentry,
+        Requested::SystemCall,
+    );
+    report.flags |= request.flags;
+    report
 }
 
 impl PathRequest {

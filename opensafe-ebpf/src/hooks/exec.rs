@@ -9,7 +9,7 @@ use opensafe_common::{
 use crate::{
     actor::{Actor, SandboxId, mark},
     decide,
-    emit::{Requested, emit, emit_file, file_body},
+    emit::{Requested, emit, file_body},
     gate::{By, PathRequest, known_path, report},
     kernel::{Area, Bprm, Dentry, File, Task, argument},
     known::{Known, KnownTask},
@@ -94,7 +94,7 @@ pub extern "C" fn map_gate(dentry: u64, actor: u64, cgroup: u64) -> u64 {
         dentry,
         Requested::Unknown,
     );
-    emit_file(&report);
+    emit(&report, &file_body(Dentry(dentry)), (0, 0));
     u64::from(decision.refuses(&actor))
 }
 

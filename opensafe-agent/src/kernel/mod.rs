@@ -17,6 +17,7 @@ mod marks;
 #[allow(unsafe_code)] // malloc_trim(3), for which there is no safe wrapper
 pub mod memory;
 mod messages;
+mod own;
 mod programs;
 mod reader;
 mod records;
@@ -27,7 +28,7 @@ mod terminal;
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader},
-    os::{fd::AsFd, unix::fs::MetadataExt as _},
+    os::fd::AsFd,
 };
 
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader, maps::MapError};
@@ -204,7 +205,7 @@ impl Kernel {
             ring_bytes: sizes.ring_bytes,
             rename_lock_known: rename_lock != 0,
             lsm_listed: listed() == Some(true),
-            started_s: now_s(),
+            started_s: own::now_s(),
             sharing,
             held,
         })
@@ -262,19 +263,7 @@ impl Kernel {
             look.0,
             tables,
         )?;
-        let terminal = Terminal::own();
-        let sandbox = Sandbox {
-            policy: installed.slot,
-            enforce: u32::from(enforce),
-            mount_namespace: namespace("mnt"),
-            started_s: self.started_s,
-            network_namespace: namespace("net"),
-            uts_namespace: namespace("uts"),
-            terminal_device: terminal.map_or(0, |terminal| terminal.device.0),
-            terminal_inode: terminal.map_or(0, |terminal| terminal.inode),
-            agent: std::process::id(),
-            agent_began_cs: began_cs(),
-        };
+        let sandbox = own::sandbox(installed.slot, enforce, self.started_s);
         let bytes: [u8; size_of::<Sandbox>()] = zerocopy::transmute!(sandbox);
         let mut sandboxes = self.maps.array::<[u8; size_of::<Sandbox>()]>("SANDBOXES")?;
         sandboxes
@@ -473,34 +462,5 @@ fn rename_lock() -> u64 {
         .map_while(Result::ok)
         .find(|line| line.ends_with(SYMBOL))
         .and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok())
-        .unwrap_or(0)
-}
-
-/// Seconds since 1970; 0, before which nothing was changed, if the clock is before that.
-fn now_s() -> u32 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seconds = since
-        .ok()
-        .and_then(|since| u32::try_from(since.as_secs()).ok());
-    seconds.unwrap_or(0)
-}
-
-/// When this process began, as the programs know it. In a time namespace it may be another time, and then this process is nobody
-/// special to them.
-fn began_cs() -> u32 {
-    let own = procfs::process::Process::myself().and_then(|process| process.stat());
-    // In ticks, of which x86-64 has a hundred a second (proc_pid_stat(5)).
-    own.map_or(0, |stat| {
-        u32::try_from(stat.starttime % (1 << 32)).unwrap_or(0)
-    })
-}
-
-/// Our own namespace of a kind, in which the sandbox starts; 0, which none has, if it cannot be asked.
-fn namespace(kind: &str) -> u32 {
-    let path = format!("/proc/self/ns/{kind}");
-    let inode = std::fs::metadata(path).map(|namespace| namespace.ino());
-    inode
-        .ok()
-        .and_then(|inode| u32::try_from(inode).ok())
         .unwrap_or(0)
 }

@@ -32,7 +32,7 @@ use super::{
     install::Policies,
     listed,
     maps::{Maps, PLACES},
-    now_s,
+    own::now_s,
     seat::Seat,
 };
 

@@ -4,6 +4,13 @@
 
 use std::{env, fs, path::PathBuf};
 
+/// Names the object, and so the layout of its maps: two binaries with the same one can work with the same maps. FNV-1a, by
+/// G. Fowler, L. C. Noll and K.-P. Vo: nobody makes objects that are to be mistaken for others.
+fn layout(object: &[u8]) -> String {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", object.iter().fold(0xcbf2_9ce4_8422_2325, mix))
+}
+
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-env-changed=OPENSAFE_EBPF_OBJECT");
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
@@ -21,5 +28,9 @@ fn main() -> std::io::Result<()> {
         empty
     };
     println!("cargo::rustc-env=OPENSAFE_EBPF_OBJECT={}", object.display());
+    println!(
+        "cargo::rustc-env=OPENSAFE_LAYOUT={}",
+        layout(&fs::read(&object)?)
+    );
     Ok(())
 }

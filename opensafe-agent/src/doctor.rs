@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use serde::Serialize;
 
 use crate::{
-    enforcement::{Enforcement, Level, Missing, Operation},
+    enforcement::{Enforcement, Level, Missing, Operation, Way},
     kernel::{Attach, HOOKS, Kernel, LSM_LIST, State, VMLINUX, listed},
     sandbox::{
         canary::{self, Outcome},
@@ -42,7 +42,7 @@ pub struct Check {
 pub struct HookState {
     /// What it is attached to.
     pub hook: &'static str,
-    /// `lsm`, `raw_tracepoint`, `cgroup`.
+    /// `lsm`, `modify_return`, `raw_tracepoint`, `iterator`, `cgroup`.
     pub by: &'static str,
     /// What it is for.
     pub purpose: crate::kernel::Purpose,
@@ -54,6 +54,16 @@ pub struct HookState {
     pub refused: Option<String>,
     /// What is lost without it.
     pub without: &'static str,
+}
+
+impl HookState {
+    /// Whether it is one of the LSM's hooks, in whatever way it is asked.
+    #[must_use]
+    pub fn is_of_lsm(&self) -> bool {
+        [Way::Lsm, Way::ModifyReturn]
+            .iter()
+            .any(|way| way.as_str() == self.by)
+    }
 }
 
 /// All that was found out.
@@ -93,7 +103,7 @@ pub fn examine() -> Result<Examination, RunError> {
     let enforcement = confirmed(kernel.enforcement(), outcome);
     let hooks = hooks(&kernel);
     let examination = Examination {
-        checks: checks(&kernel, outcome),
+        checks: checks(&kernel, &enforcement, outcome),
         advice: advice(enforcement.overall(), &hooks),
         hooks,
         enforcement,
@@ -107,8 +117,9 @@ fn advice(level: Level, hooks: &[HookState]) -> Vec<&'static str> {
     if level == Level::Full {
         return advice;
     }
-    let mut lsm = hooks.iter().filter(|hook| hook.by == "lsm");
-    if lsm.all(|hook| hook.refused.is_some()) {
+    let mut lsm = hooks.iter().filter(|hook| hook.is_of_lsm());
+    let by_the_kernel = |words: &String| words.starts_with("BPF_PROG_LOAD");
+    if lsm.all(|hook| hook.refused.as_ref().is_some_and(by_the_kernel)) {
         advice.push(FROM_OUTSIDE);
     }
     advice.push(GUEST);
@@ -134,6 +145,7 @@ fn confirmed(promised: Enforcement, outcome: Outcome) -> Enforcement {
         }])
     };
     Enforcement {
+        way: promised.way,
         exec: confirm(promised.exec, outcome.exec_denied, outcome.exec_passed),
         file: confirm(
             promised.file,
@@ -149,7 +161,7 @@ fn confirmed(promised: Enforcement, outcome: Outcome) -> Enforcement {
     }
 }
 
-fn checks(kernel: &Kernel, outcome: Outcome) -> Vec<Check> {
+fn checks(kernel: &Kernel, enforcement: &Enforcement, outcome: Outcome) -> Vec<Check> {
     let ok = |what, found: String, so: &str| Check {
         what,
         found,
@@ -163,13 +175,13 @@ fn checks(kernel: &Kernel, outcome: Outcome) -> Vec<Check> {
         checks.push(ok("cgroup v2", point.display().to_string(), ""));
     }
     checks.push(ok("BTF", VMLINUX.to_owned(), ""));
-    checks.push(lsm(kernel, outcome));
+    checks.push(lsm(kernel, enforcement, outcome));
     checks.push(group(
         kernel,
         "cgroup hooks",
         Attach::Cgroup,
-        "connect rules for IP can be enforced without BPF LSM",
-        "without BPF LSM nothing could be enforced",
+        "connect rules for IP can be enforced without BPF LSM and modify-return",
+        "without these nothing could be enforced",
     ));
     checks.push(group(
         kernel,
@@ -196,7 +208,7 @@ fn checks(kernel: &Kernel, outcome: Outcome) -> Vec<Check> {
     checks
 }
 
-fn lsm(kernel: &Kernel, outcome: Outcome) -> Check {
+fn lsm(kernel: &Kernel, enforcement: &Enforcement, outcome: Outcome) -> Check {
     let all = HOOKS.iter().filter(|hook| hook.attach == Attach::Lsm);
     let (count, loaded) = (
         all.clone()
@@ -205,37 +217,58 @@ fn lsm(kernel: &Kernel, outcome: Outcome) -> Check {
         all.clone().filter(|hook| kernel.has(hook.program)).count(),
     );
     let canary = outcome.read_denied && outcome.exec_denied && outcome.create_denied;
-    let (found, state, so) = if loaded == count && canary {
+    let how = match kernel.way() {
+        Some(Way::ModifyReturn) => {
+            format!("{}, so before the functions that call them: ", unlisted())
+        }
+        _ => String::new(),
+    };
+    let is_full = enforcement.overall() == Level::Full;
+    let (found, state, so) = if loaded == count && canary && is_full {
         (
-            format!("all {count} hooks; a trial was denied, as it has to be"),
+            format!("{how}all {count} hooks; a trial was denied, as it has to be"),
             Finding::Ok,
             "exec, file and connect rules are enforced in the kernel",
         )
     } else if loaded > 0 && canary {
         (
-            format!("{loaded} of {count} hooks; a trial was denied, as it has to be"),
+            format!("{how}{loaded} of {count} hooks; a trial was denied, as it has to be"),
             Finding::Partly,
-            "see below for what is unchecked",
+            "see below for what is missing",
         )
     } else if loaded > 0 {
         (
-            format!("{loaded} of {count} hooks; a trial went ahead that was to be denied"),
+            format!("{how}{loaded} of {count} hooks; a trial went ahead that was to be denied"),
             Finding::Missing,
             "programs load and do not deny",
         )
     } else {
         let found = match listed() {
-            Some(true) => format!("listed, but loading is refused ({})", refusal(kernel)),
-            Some(false) => format!("not in {LSM_LIST}"),
-            None => format!("loading is refused ({})", refusal(kernel)),
+            Some(true) => format!(
+                "listed, but loading is refused; modify-return programs: {}",
+                refusal(kernel)
+            ),
+            _ => format!(
+                "{}; modify-return programs: {}",
+                unlisted(),
+                refusal(kernel)
+            ),
         };
         (found, Finding::Missing, NO_FILES)
     };
     Check {
-        what: "BPF LSM",
+        what: kernel.way().unwrap_or(Way::Lsm).mechanism(),
         found,
         state,
         so: so.to_owned(),
+    }
+}
+
+fn unlisted() -> String {
+    match listed() {
+        Some(true) => format!("bpf is in {LSM_LIST}, but loading is refused"),
+        Some(false) => format!("bpf is not in {LSM_LIST}"),
+        None => format!("{LSM_LIST} cannot be read"),
     }
 }
 
@@ -310,7 +343,7 @@ fn hooks(kernel: &Kernel) -> Vec<HookState> {
         .map(|(hook, state)| HookState {
             hook: hook.target,
             by: match hook.attach {
-                Attach::Lsm => "lsm",
+                Attach::Lsm => kernel.way().unwrap_or(Way::Lsm).as_str(),
                 Attach::Iterator => "iterator",
                 Attach::RawTracepoint => "raw_tracepoint",
                 Attach::Cgroup => "cgroup",
@@ -337,6 +370,7 @@ mod tests {
 
     fn promised() -> Enforcement {
         Enforcement {
+            way: Some(Way::Lsm),
             exec: Operation::full("BPF LSM"),
             file: Operation::full("BPF LSM"),
             connect: Operation::full("BPF LSM"),

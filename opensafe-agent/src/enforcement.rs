@@ -49,6 +49,36 @@ impl Level {
     }
 }
 
+/// How it comes that the kernel asks the programs of the LSM's hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// They are the hooks' own: BPF is among the active security modules.
+    Lsm,
+    /// They run before the functions that call the hooks, and may answer in their place (`BPF_MODIFY_RETURN`).
+    ModifyReturn,
+}
+
+impl Way {
+    /// `lsm` or `modify_return`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lsm => "lsm",
+            Self::ModifyReturn => "modify_return",
+        }
+    }
+
+    /// The mechanism, as people know it.
+    #[must_use]
+    pub const fn mechanism(self) -> &'static str {
+        match self {
+            Self::Lsm => "BPF LSM",
+            Self::ModifyReturn => "BPF modify-return",
+        }
+    }
+}
+
 /// Something that enforcement needs and the host does not have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
@@ -65,7 +95,7 @@ pub struct Missing {
 pub struct Operation {
     /// How much of it.
     pub level: Level,
-    /// By which mechanism: `BPF LSM`, `cgroup hooks`; empty at [`Level::None`].
+    /// By which mechanism: `BPF LSM`, `BPF modify-return`, `cgroup hooks`; empty at [`Level::None`].
     pub by: String,
     /// What is missing for [`Level::Full`].
     pub missing: Vec<Missing>,
@@ -106,6 +136,8 @@ impl Operation {
 /// How each kind of operation is enforced on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Enforcement {
+    /// How it comes that the programs of the LSM's hooks are asked; `None` where they are not.
+    pub way: Option<Way>,
     /// Running programs.
     pub exec: Operation,
     /// Opening files.
@@ -187,6 +219,7 @@ mod tests {
             fix: "boot with lsm=…,bpf".into(),
         };
         let host = Enforcement {
+            way: None,
             exec: Operation::none(vec![lsm.clone()]),
             file: Operation::none(vec![lsm.clone()]),
             connect: Operation::full("cgroup hooks"),

@@ -285,6 +285,39 @@ pub struct Losses {
     pub queue_full: u64,
     /// Could not be decoded.
     pub malformed: u64,
+    /// Had been read and were not on record when whoever attended to the run was killed.
+    pub agent_killed: u64,
     /// Could not be written to the record.
     pub record_failed: u64,
+}
+
+/// A program's arguments, which lie one after the other, each with a NUL behind it; but for the last if it was cut off.
+pub(crate) fn split_args(bytes: &[u8]) -> Vec<Vec<u8>> {
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
+    bytes.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn arguments_come_back_as_they_were_given_empty_ones_too(
+            args in prop::collection::vec(prop::collection::vec(1..=u8::MAX, 0..4), 0..5),
+        ) {
+            let bytes: Vec<u8> = args.iter().flat_map(|arg| [arg.as_slice(), b"\0"].concat()).collect();
+            prop_assert_eq!(split_args(&bytes), args);
+        }
+    }
+
+    #[test]
+    fn an_argument_that_was_cut_off_is_as_much_as_is_left_of_it() {
+        assert_eq!(split_args(b"a\0\0bc"), [&b"a"[..], b"", b"bc"]);
+    }
 }

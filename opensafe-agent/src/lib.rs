@@ -11,6 +11,7 @@
 
 pub mod account;
 pub mod boundary;
+mod bytes;
 pub mod cli;
 pub mod doctor;
 pub mod enforcement;
@@ -18,6 +19,7 @@ pub mod enrich;
 pub mod event;
 pub mod kernel;
 pub mod policy;
+pub mod response;
 pub mod rules;
 pub mod run;
 pub mod sandbox;
@@ -25,4 +27,7 @@ pub mod sink;
 pub mod tables;
 #[cfg(test)]
 mod threat_model;
+#[cfg(any(test, feature = "untrusted"))]
+#[doc(hidden)]
+pub mod untrusted;
 pub mod view;

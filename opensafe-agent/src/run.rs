@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::{
     enforcement::Enforcement,
     event::{Losses, Pid, UnixNano},
+    response::{Deed, Outcome, Responded},
     rules::Defaults,
 };
 
@@ -141,6 +142,21 @@ pub struct RunStart {
     pub cgroup: CgroupInfo,
     /// `opensafe`'s own process.
     pub pid: Pid,
+    /// Whether the sandbox stays confined if that is killed.
+    pub outlives: bool,
+}
+
+/// A run was taken up that nobody attended to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// When.
+    pub time: UnixNano,
+    /// By which process.
+    pub pid: Pid,
+    /// For how long nobody attended to it, within a few seconds.
+    pub unattended: Duration,
+    /// Events for which there was no room meanwhile.
+    pub lost: u64,
 }
 
 /// A policy, as a record names it.
@@ -157,7 +173,7 @@ pub struct PolicyInfo {
 }
 
 /// A user.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct UserInfo {
     /// Login name; empty if the id has none.
     pub name: String,
@@ -166,6 +182,7 @@ pub struct UserInfo {
     /// Group id.
     pub gid: u32,
     /// Home directory: what `~` stands for in what a person reads.
+    #[serde(with = "crate::bytes")]
     pub home: PathBuf,
 }
 
@@ -259,6 +276,8 @@ pub struct RunEnd {
     pub counts: Counts,
     /// What was touched.
     pub touched: Touched,
+    /// What was done about it.
+    pub responses: Responses,
     /// What was lost.
     pub losses: Losses,
     /// What went other than it should.
@@ -300,6 +319,23 @@ impl Counts {
             .chain(names.into_iter().zip(self.operations))
     }
 
+    /// Those of one name.
+    pub fn of_mut(&mut self, name: &str) -> Option<&mut PerVerdict> {
+        match name {
+            "exec" => Some(&mut self.exec),
+            "file" => Some(&mut self.file),
+            "connect" => Some(&mut self.connect),
+            "socket" => Some(&mut self.socket),
+            "bind" => Some(&mut self.bind),
+            _ => {
+                let operation = Operation::ALL
+                    .into_iter()
+                    .find(|operation| operation.name() == name)?;
+                self.operations.get_mut(operation as usize)
+            }
+        }
+    }
+
     /// Denials, of whatever.
     #[must_use]
     pub fn denials(&self) -> u64 {
@@ -314,6 +350,32 @@ pub struct PerVerdict {
     pub allow: u64,
     pub audit: u64,
     pub deny: u64,
+}
+
+/// What was done about events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Responses {
+    /// Notes, alerts, freezes and kills that were carried out.
+    pub done: u64,
+    /// What could not be done, whom could not be told.
+    pub failed: u64,
+    /// The response that killed the sandbox.
+    pub killed_by: Option<String>,
+}
+
+impl Responses {
+    /// Counts one.
+    pub fn add(&mut self, responded: &Responded) {
+        match (&responded.outcome, responded.deed) {
+            (Outcome::Failed { .. }, _) => self.failed += 1,
+            (Outcome::Done, Deed::Kill) => {
+                self.done += 1;
+                self.killed_by = Some(responded.response.clone());
+            }
+            (Outcome::Done, Deed::Note | Deed::Alert | Deed::Freeze) => self.done += 1,
+            _ => {}
+        }
+    }
 }
 
 /// How many different things were touched, as far as they are on record.
@@ -423,6 +485,7 @@ pub const fn lost(losses: &Losses) -> u64 {
         + losses.no_scratch
         + losses.queue_full
         + losses.malformed
+        + losses.agent_killed
         + losses.record_failed
 }
 

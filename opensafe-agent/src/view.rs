@@ -16,6 +16,16 @@ impl Dev {
     pub const fn new(major: u32, minor: u32) -> Self {
         Self(major << 20 | minor & 0xf_ffff)
     }
+
+    /// From what stat(2) gives (gnu_dev_major(3)).
+    #[must_use]
+    pub fn of_stat(device: u64) -> Self {
+        let half = |half: u64| u32::try_from(half).unwrap_or(u32::MAX);
+        Self::new(
+            half(nix::sys::stat::major(device)),
+            half(nix::sys::stat::minor(device)),
+        )
+    }
 }
 
 /// One mount of a sandbox's mount namespace. Paths are bytes: they need not be UTF-8.

@@ -26,6 +26,7 @@ macro_rules! offsets {
 offsets! {
     task_cgroups = "task_struct.cgroups",
     task_flags = "task_struct.flags",
+    task_personality = "task_struct.personality",
     task_cred = "task_struct.cred",
     task_real_cred = "task_struct.real_cred",
     task_io_uring = "task_struct.io_uring",
@@ -89,6 +90,7 @@ offsets! {
     dentry_sb = "dentry.d_sb",
     inode_sb = "inode.i_sb",
     inode_mode = "inode.i_mode",
+    inode_flags = "inode.i_flags",
     inode_number = "inode.i_ino",
     inode_generation = "inode.i_generation",
     proc_inode_vfs_inode = "proc_inode.vfs_inode",
@@ -165,10 +167,15 @@ pub struct Host {
     pub rename_lock: u64,
     /// Number of scratch slots.
     pub scratch_slots: u32,
-    /// Which argument of `inode_setattr` is the dentry: the first up to Linux 6.2, then the second.
+    /// Which argument of `inode_setattr` is the dentry: the first or the second, by kernel and by what is asked, the hook or
+    /// the function that calls it.
     pub setattr_dentry: u32,
     /// `DCACHE_MOUNTED`: the flag of a dentry that something is mounted on, in any namespace.
     pub dentry_is_mounted_on: u32,
+    /// `s_dev` of the BPF file system that has the programs' links and the maps, where no sandbox changes anything; 0 for none.
+    pub pins_device: u32,
+    /// 1 where the programs run before the functions that call the hooks, 0 where they are the hooks' own.
+    pub before_functions: u32,
     /// Always 0: keeps the layout free of implicit padding.
     pub reserved: u32,
 }
@@ -180,6 +187,8 @@ impl Host {
         scratch_slots: 0,
         setattr_dentry: 0,
         dentry_is_mounted_on: 0,
+        pins_device: 0,
+        before_functions: 0,
         reserved: 0,
     };
 }

@@ -13,8 +13,8 @@ use opensafe_common::{
 use crate::{
     actor::Actor,
     bound::masked,
-    kernel::{Dentry, Inode},
-    maps::{NETS, POLICIES, PORTS, RECORD_DIRECTORIES, RECORDS, SANDBOXES},
+    kernel::{Dentry, Inode, Superblock},
+    maps::{NETS, POLICIES, PORTS, RECORD_DIRECTORIES, RECORDS, SANDBOXES, constant},
     path,
 };
 
@@ -70,15 +70,33 @@ impl Decision {
     }
 }
 
-/// Whether a file is the record of a run that goes on.
+/// Whether what is, or is to be, at `dentry` is the record of a run that goes on, or one of the pins that hold what is enforced.
 #[inline(always)]
-pub fn is_record(inode: Option<Inode>) -> bool {
-    let Some(inode) = inode.filter(|inode| inode.0 != 0) else {
+pub fn is_ours(dentry: Dentry) -> bool {
+    if is_pins(dentry.superblock()) {
+        return true;
+    }
+    let Some(inode) = dentry.inode().filter(|inode| inode.0 != 0) else {
         return false; // it does not exist yet
     };
+    is_record(inode)
+}
+
+/// Whether a file is the record of a run that goes on.
+#[inline(always)]
+pub fn is_record(inode: Inode) -> bool {
     match record_key(inode) {
         // SAFETY: only whether it is there matters.
         Some(key) => unsafe { RECORDS.get(&key) }.is_some(),
+        None => true, // what it is cannot be told
+    }
+}
+
+/// Whether a superblock is the file system that holds the programs' links and the maps.
+#[inline(always)]
+pub fn is_pins(superblock: Option<Superblock>) -> bool {
+    match superblock.and_then(|superblock| superblock.dev()) {
+        Some(device) => device != 0 && device == constant!(HOST.pins_device),
         None => true, // what it is cannot be told
     }
 }

@@ -12,8 +12,8 @@ use opensafe_common::{
 };
 
 use crate::{
-    kernel::Dentry,
-    maps::{Counters, SCRATCH, count},
+    kernel::{Dentry, read_or_zero},
+    maps::{Counters, SCRATCH, constant, count},
     scratch::{Claim, Sources},
     walk::{Walked, walk},
 };
@@ -144,24 +144,16 @@ fn build_and_send<B: Body>(claim: Claim, report: &Report, body: &B, args: (u64, 
     sent
 }
 
-/// The body of a record about a file.
+/// The body of a record about a file; 0 for what it does not have.
 #[inline(always)]
 pub fn file_body(dentry: Dentry) -> FileBody {
-    let mut body = FileBody {
-        magic: 0,
-        inode: 0,
-        dev: 0,
-        mode: 0,
-    };
-    if let Some(superblock) = dentry.superblock() {
-        body.magic = superblock.magic().unwrap_or(0);
-        body.dev = superblock.dev().unwrap_or(0);
+    let superblock: u64 = read_or_zero(dentry.0 + u64::from(constant!(OFFSETS.dentry_sb)));
+    let inode: u64 = read_or_zero(dentry.0 + u64::from(constant!(OFFSETS.dentry_inode)));
+    let mode: u16 = read_or_zero(inode + u64::from(constant!(OFFSETS.inode_mode)));
+    FileBody {
+        magic: read_or_zero(superblock + u64::from(constant!(OFFSETS.sb_magic))),
+        inode: read_or_zero(inode + u64::from(constant!(OFFSETS.inode_number))),
+        dev: read_or_zero(superblock + u64::from(constant!(OFFSETS.sb_dev))),
+        mode: u32::from(mode),
     }
-    if let Some(inode) = dentry.inode()
-        && inode.0 != 0
-    {
-        body.inode = inode.number().unwrap_or(0);
-        body.mode = u32::from(inode.mode().unwrap_or(0));
-    }
-    body
 }

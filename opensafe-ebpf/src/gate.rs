@@ -104,7 +104,7 @@ extern "C" fn passes(known: Known, request: u64, actor: u64) -> u64 {
     }
     if request.access.changes() {
         let inode = Inode(task.number_of(known.follow(constant!(OFFSETS.dentry_inode))));
-        if decide::is_record(Some(inode)) {
+        if inode.0 == 0 || decide::is_record(inode) {
             return 0;
         }
     }
@@ -178,7 +178,7 @@ pub extern "C" fn path_gate(dentry: u64, request: u64, actor: u64, cgroup: u64) 
     let mut decision = decide::at_path(actor, request.dentry, request.access, request.by);
     if decision.verdict as u8 != Verdict::Deny as u8
         && request.access.changes()
-        && decide::is_record(request.dentry.inode())
+        && decide::is_ours(request.dentry)
     {
         decision = Decision::of_record();
         request.flags |= flag::RECORD;
@@ -259,21 +259,33 @@ pub extern "C" fn path_report(
         return 0;
     };
     let decision = Decision::unpack(decision);
-    let report = report_on_path(&actor, dentry, request, decision);
-    let body = file_body(Dentry(dentry));
     let denied = decision.verdict as u8 == Verdict::Deny as u8;
     let (nameless, denied) = (u32::from(decision.nameless), u32::from(denied));
     if path::wants_a_name(actor.policy_index, dentry, nameless, denied) != 0 {
-        // The agent may find a name for it and compile that in.
-        let unknown = Report {
+        nameless_report(dentry, request, actor.pack(), cgroup);
+    }
+    let report = report_on_path(&actor, dentry, request, decision);
+    u64::from(!try_emit(&report, &file_body(Dentry(dentry)), (0, 0)))
+}
+
+/// Tells the agent of a superblock, for which it may find a name and compile that in. A function that the verifier checks once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn nameless_report(dentry: u64, request: u64, actor: u64, cgroup: u64) -> u64 {
+    if let Some(actor) = Actor::unpack(actor, cgroup) {
+        let nobodys = Decision {
+            verdict: Verdict::Allow,
+            nameless: false,
+        };
+        let report = Report {
             kind: Kind::UnknownSuperblock,
             flags: 0,
             requested: Requested::Unknown,
-            ..report
+            ..report_on_path(&actor, dentry, request, nobodys)
         };
-        emit(&unknown, &body, (0, 0));
+        emit(&report, &file_body(Dentry(dentry)), (0, 0));
     }
-    u64::from(!try_emit(&report, &body, (0, 0)))
+    0
 }
 
 /// [`path_report`] without the path, and without memory for it.

@@ -37,7 +37,8 @@ use hooks::{
     capability, cgroup_net, exec, file, guard, life, mount, names, net, route, socket, unix,
 };
 
-/// Declares LSM programs (`CONFIG_BPF_LSM`, Linux ≥ 5.7) that go through the gate.
+/// Declares programs of LSM hooks that go through the gate: the hooks' own (`CONFIG_BPF_LSM`, Linux ≥ 5.7), or run before the
+/// functions that ask the hooks (`BPF_MODIFY_RETURN`, Linux ≥ 5.7).
 macro_rules! lsm_programs {
     ($($(#[$doc:meta])* $name:ident($hook:literal) = $function:path;)*) => {$(
         $(#[$doc])*
@@ -262,25 +263,25 @@ fn marked_tasks(context: *const u64) -> i32 {
     life::tell_marked(context)
 }
 
-/// Without BPF LSM: connect(2) to IPv4 (Linux ≥ 4.17).
+/// Where no LSM hook is asked: connect(2) to IPv4 (Linux ≥ 4.17).
 #[cgroup_sock_addr(connect4)]
 fn cgroup_connect4(ctx: SockAddrContext) -> i32 {
     cgroup_net::v4(&ctx, ConnectBody::CONNECT)
 }
 
-/// Without BPF LSM: connect(2) to IPv6.
+/// Where no LSM hook is asked: connect(2) to IPv6.
 #[cgroup_sock_addr(connect6)]
 fn cgroup_connect6(ctx: SockAddrContext) -> i32 {
     cgroup_net::v6(&ctx, ConnectBody::CONNECT)
 }
 
-/// Without BPF LSM: unconnected UDP to IPv4 (Linux ≥ 4.18).
+/// Where no LSM hook is asked: unconnected UDP to IPv4 (Linux ≥ 4.18).
 #[cgroup_sock_addr(sendmsg4)]
 fn cgroup_sendmsg4(ctx: SockAddrContext) -> i32 {
     cgroup_net::v4(&ctx, ConnectBody::SEND)
 }
 
-/// Without BPF LSM: unconnected UDP to IPv6.
+/// Where no LSM hook is asked: unconnected UDP to IPv6.
 #[cgroup_sock_addr(sendmsg6)]
 fn cgroup_sendmsg6(ctx: SockAddrContext) -> i32 {
     cgroup_net::v6(&ctx, ConnectBody::SEND)

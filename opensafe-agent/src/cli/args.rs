@@ -1,5 +1,7 @@
 //! What a person can type. Doc comments here are the help, the man pages and the completions.
 
+mod event;
+
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -8,8 +10,9 @@ use jiff::{Span, SpanRelativeTo};
 use super::help;
 use crate::{
     boundary::{Kind, Runtime},
-    run::Mode,
+    run::{Mode, RunId},
 };
+pub use event::EventName;
 
 /// Run AI agents in a sandbox whose policy the kernel enforces
 ///
@@ -77,8 +80,33 @@ pub enum Command {
     /// Shows a run's record as a table: when, what, the verdict, on which object, by whom, by which rule.
     Events(EventsArgs),
 
+    /// Attend to a run again, after the opensafe that did was killed
+    ///
+    /// Its processes were confined all the time. What they did meanwhile goes on record now, as far as there was room for it,
+    /// with how long nobody attended to it and how many events were lost. From then on this is as 'opensafe run': it ends when
+    /// the command does, passes signals on, and exits as the command does.
+    #[command(after_long_help = help::ADOPT)]
+    Adopt(AdoptArgs),
+
     /// List the runs on record, or delete old records
     Runs(RunsArgs),
+
+    /// Stop all processes of a run where they are
+    ///
+    /// What they were about to do waits until 'opensafe thaw' lets them go on, or 'opensafe kill' ends them. What has
+    /// left the sandbox's cgroup, as root inside can, does not stop.
+    #[command(after_long_help = help::FREEZE)]
+    Freeze(ControlArgs),
+
+    /// Let a run go on that was frozen, by a response of its policy or by 'opensafe freeze'
+    #[command(after_long_help = help::THAW)]
+    Thaw(ControlArgs),
+
+    /// End all processes of a run, frozen or not
+    ///
+    /// 'opensafe run' then puts the end on record and exits as for a command that SIGKILL has ended.
+    #[command(after_long_help = help::KILL)]
+    Kill(ControlArgs),
 
     /// Say what this host can enforce
     ///
@@ -103,6 +131,22 @@ pub enum Command {
     /// Prints the page `opensafe(1)`, or writes a page for every command.
     #[command(after_long_help = help::MAN)]
     Man(ManArgs),
+}
+
+/// `opensafe adopt`.
+#[derive(Clone, Debug, Args)]
+pub struct AdoptArgs {
+    /// The run's id
+    #[arg(value_name = "RUN")]
+    pub run: RunId,
+
+    /// Show nothing but trouble
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Show events as the record's lines
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
 }
 
 /// `opensafe run`.
@@ -157,7 +201,8 @@ pub struct RunArgs {
 
     /// Show nothing about the run
     ///
-    /// Errors are still shown, and so is that a record cannot be written.
+    /// Errors are still shown, and so are alerts and what else the policy has done about an event, and that a record
+    /// cannot be written.
     #[arg(short, long)]
     pub quiet: bool,
 
@@ -198,64 +243,6 @@ pub struct EventsArgs {
     pub json: bool,
 }
 
-/// `opensafe.event` of a record's line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum EventName {
-    /// A program ran, or was to run
-    Exec,
-    /// A process ended
-    Exit,
-    /// A file was opened or changed, or was to be
-    File,
-    /// A peer was contacted, or was to be
-    Connect,
-    /// A socket was made, or was to be
-    Socket,
-    /// A socket was bound to a local address, or was to be
-    Bind,
-    /// Mounts that processes outside share were changed, or were to be
-    Mount,
-    /// A process outside was looked into or controlled, or was to be
-    Ptrace,
-    /// A process outside got a signal or other limits, or was to
-    Signal,
-    /// A user namespace was made, or was to be
-    Namespace,
-    /// bpf(2) or perf_event_open(2) was called, or was to be
-    Bpf,
-    /// Code was loaded into the kernel, or was to be
-    Module,
-    /// A key that the kernel keeps was used, or was to be
-    Keyring,
-    /// Something was typed into a terminal, or one of others opened, or was to be
-    Terminal,
-    /// The kernel's memory, ports or probes were used, or were to be
-    Kernel,
-    /// A control file of a cgroup outside was written, or was to be
-    Cgroup,
-    /// A device node was made or a disk opened, or was to be
-    Device,
-    /// The network outside was changed, or was to be
-    Network,
-    /// Events were lost
-    Loss,
-    /// The run started
-    #[value(name = "run.start")]
-    RunStart,
-    /// The run ended
-    #[value(name = "run.end")]
-    RunEnd,
-}
-
-impl EventName {
-    /// Whether a record has it as `name`.
-    #[must_use]
-    pub fn is(self, name: &str) -> bool {
-        self.to_possible_value()
-            .is_some_and(|value| value.get_name() == name)
-    }
-}
-
 /// `opensafe runs`.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = help::RUNS)]
@@ -286,6 +273,18 @@ fn age(typed: &str) -> Result<Duration, &'static str> {
             .ok()
     })
     .ok_or("weeks, days, hours, minutes and seconds are understood, such as 30d or 12h")
+}
+
+/// `opensafe freeze`, `opensafe thaw` and `opensafe kill`.
+#[derive(Clone, Debug, Args)]
+pub struct ControlArgs {
+    /// A run that goes on: its id or the first characters of it, or its record's path
+    #[arg(value_name = "RUN", value_hint = ValueHint::FilePath)]
+    pub run: PathBuf,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `opensafe doctor`.

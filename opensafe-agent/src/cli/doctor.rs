@@ -100,7 +100,7 @@ fn show(found: &Examination, width: Option<usize>, out: &mut impl Write) -> std:
 
 /// The hooks that are missing. Without any of the LSM's, that is said already.
 fn hooks(all: &[HookState], out: &mut impl Write) -> std::io::Result<()> {
-    if !all.iter().any(|hook| hook.by == "lsm" && hook.loaded) {
+    if !all.iter().any(|hook| hook.is_of_lsm() && hook.loaded) {
         return Ok(());
     }
     let missing = all.iter().filter(|hook| !hook.loaded);

@@ -2,8 +2,10 @@
 
 use std::{
     borrow::Cow,
+    ffi::OsString,
     io::{self, Write},
     net::IpAddr,
+    os::unix::ffi::OsStringExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -131,8 +133,8 @@ fn table<R: io::BufRead>(
 ) -> anyhow::Result<Seen> {
     let home = lines
         .start()
-        .and_then(|start| start.text("opensafe.user.home"))
-        .map_or_else(PathBuf::new, PathBuf::from);
+        .and_then(|start| start.bytes("opensafe.user.home"))
+        .map_or_else(PathBuf::new, |home| OsString::from_vec(home).into());
     let columns = if args.denied { DENIALS } else { COLUMNS };
     let mut table = Table::new(columns, width, out);
     let seen = each(lines, args, |line| table.row(row(line, &home, zone)))?;
@@ -156,7 +158,7 @@ fn each<R: io::BufRead>(
                     with(&line)?;
                 }
             }
-            Err(ReadError::Line { .. }) => seen.broken += 1,
+            Err(ReadError::Line { .. } | ReadError::TooLong { .. }) => seen.broken += 1,
             Err(error) => return Err(error.into()),
         }
     }
@@ -229,6 +231,11 @@ fn what(line: &Line, home: &Path) -> (Cow<'static, str>, String) {
         "connect" => ("connect".into(), peer(line)),
         "socket" => ("socket".into(), socket(line)),
         "bind" => ("bind".into(), bound(line)),
+        "response" => {
+            let action = line.text("opensafe.response.action").unwrap_or_default();
+            let action = printable(action.as_bytes()).into_owned();
+            (action.into(), responded_to(line))
+        }
         "exit" => {
             let how = status(line).map(|status| status.to_string());
             ("exit".into(), how.unwrap_or_default())
@@ -300,6 +307,16 @@ fn operation(line: &Line, home: &Path) -> String {
     )
 }
 
+/// `5 events, the last: read /x`.
+fn responded_to(line: &Line) -> String {
+    let object = line.text("opensafe.response.object").unwrap_or_default();
+    let object = printable(object.as_bytes());
+    match line.number("opensafe.response.count") {
+        Some(count @ 2..) => format!("{count} events, the last: {object}"),
+        _ => object.into_owned(),
+    }
+}
+
 fn ip(text: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
@@ -324,7 +341,12 @@ fn verdict(line: &Line) -> (&'static str, Style) {
         (Some("deny"), false) => ("would deny", AnsiColor::Yellow.on_default().bold()),
         (Some("audit"), _) => ("audit", AnsiColor::Cyan.on_default()),
         (Some("allow"), _) => ("allow", Style::new()),
-        _ => ("", Style::new()),
+        _ => match line.text("opensafe.response.outcome") {
+            Some("failed") => ("failed", AnsiColor::Red.on_default().bold()),
+            Some("observed") => ("observed", Style::new()),
+            Some("late") => ("late", Style::new()),
+            _ => ("", Style::new()),
+        },
     }
 }
 
@@ -334,7 +356,16 @@ fn rule(line: &Line) -> String {
         return printable(revision.as_bytes()).into_owned();
     }
     let text = |key| printable(line.text(key).unwrap_or_default().as_bytes()).into_owned();
-    let (rule, reason) = (text("opensafe.rule.id"), text("opensafe.reason"));
+    let (rule, reason) = match line.event() {
+        "response" => {
+            let why = match line.text("opensafe.response.error") {
+                Some(_) => text("opensafe.response.error"),
+                None => text("opensafe.response.reason"),
+            };
+            (text("opensafe.response.id"), why)
+        }
+        _ => (text("opensafe.rule.id"), text("opensafe.reason")),
+    };
     if line.text("opensafe.verdict") == Some("allow") || reason.is_empty() {
         rule
     } else {
@@ -372,6 +403,25 @@ fn word(argument: &[u8]) -> String {
     } else {
         format!("'{text}'")
     }
+}
+
+/// A record as a table, or why it is none.
+#[cfg(any(test, feature = "untrusted"))]
+pub(crate) fn shown(record: &[u8], width: Option<usize>) -> String {
+    let args = EventsArgs {
+        record: None,
+        denied: false,
+        event: Vec::new(),
+        json: false,
+    };
+    let mut out = Vec::new();
+    let shown = Lines::new(Path::new("r.jsonl"), record)
+        .map_err(Into::into)
+        .and_then(|lines| table(lines, &args, &TimeZone::UTC, width, &mut out));
+    shown.map_or_else(
+        |error| error.to_string(),
+        |_| String::from_utf8_lossy(&out).into_owned(),
+    )
 }
 
 #[cfg(test)]

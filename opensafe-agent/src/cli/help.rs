@@ -41,7 +41,8 @@ Exit statuses:
   that it holds or does not, with 2 that this could not be found out.
 
 Privileges:
-  'run', 'doctor' and 'boundary test' take root; the other commands do not.
+  'run', 'freeze', 'thaw', 'kill', 'doctor' and 'boundary test' take root; the
+  other commands do not.
 
 Environment:
   NO_COLOR, CLICOLOR_FORCE  never, or always, use colour
@@ -111,6 +112,65 @@ Notes:
 Exit statuses:
   0  also if there are none
   1  they cannot be listed, or one cannot be deleted
+  2  the command line makes no sense";
+
+pub(super) const FREEZE: &str = "\
+Examples:
+  Have a look at what it is about to do:
+      sudo opensafe freeze 7f3k2
+      opensafe events 7f3k2 --denied
+      sudo opensafe thaw 7f3k2
+
+Privileges:
+  It takes root.
+
+Exit statuses:
+  0  all have stopped
+  1  there is no such run, it has ended, or not all have stopped in time
+  2  the command line makes no sense";
+
+pub(super) const THAW: &str = "\
+Examples:
+      sudo opensafe thaw 7f3k2
+
+Notes:
+  A response freezes again if its policy's events go on.
+
+Privileges:
+  It takes root.
+
+Exit statuses:
+  0  it goes on, also if it was not frozen
+  1  there is no such run, or it has ended
+  2  the command line makes no sense";
+
+pub(super) const ADOPT: &str = "\
+Examples:
+      sudo opensafe adopt 7f3k2aaa
+  In the background, until the run ends:
+      sudo opensafe adopt --quiet 7f3k2aaa &
+
+Privileges:
+  It takes root.
+
+Without it:
+  The next 'opensafe run' has every run taken up that nobody attends to.
+
+Exit statuses:
+  that of the command, as 'opensafe run'
+  125  there is no such run, somebody attends to it, or another version has started it; or how the command ended is not known
+  2    the command line makes no sense";
+
+pub(super) const KILL: &str = "\
+Examples:
+      sudo opensafe kill 7f3k2
+
+Privileges:
+  It takes root.
+
+Exit statuses:
+  0  they are killed
+  1  there is no such run, or it has ended
   2  the command line makes no sense";
 
 pub(super) const DOCTOR: &str = "\

@@ -2,6 +2,7 @@
 
 mod args;
 mod boundary;
+mod control;
 mod doctor;
 mod events;
 mod help;
@@ -16,11 +17,17 @@ use std::{fmt, io, process::ExitCode};
 
 use clap::Parser as _;
 
+use crate::{sandbox::control::Order, sink::text::printable};
+
 pub use args::{
-    BoundaryAuditArgs, BoundaryCommand, BoundaryTestArgs, Cli, Color, Command, CompletionsArgs,
-    DoctorArgs, EventName, EventsArgs, ManArgs, PolicyArg, PolicyCheckArgs, PolicyCommand,
-    PolicyRulesArgs, PolicyTestArgs, RunArgs, RunsArgs, SandboxArgs,
+    AdoptArgs, BoundaryAuditArgs, BoundaryCommand, BoundaryTestArgs, Cli, Color, Command,
+    CompletionsArgs, ControlArgs, DoctorArgs, EventName, EventsArgs, ManArgs, PolicyArg,
+    PolicyCheckArgs, PolicyCommand, PolicyRulesArgs, PolicyTestArgs, RunArgs, RunsArgs,
+    SandboxArgs,
 };
+
+#[cfg(any(test, feature = "untrusted"))]
+pub(crate) use {events::shown, policy::rules_json};
 
 /// Exit status where a question was answered with no, or could not be.
 const NO: u8 = 1;
@@ -53,7 +60,11 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Command::Doctor(args) => (doctor::doctor(&args), FAILED),
         Command::Boundary(command) => (boundary::boundary(&command), UNKNOWN),
         Command::Events(args) => (events::events(&args), NO),
+        Command::Adopt(args) => (run::adopt(&args), FAILED),
         Command::Runs(args) => (runs::runs(&args), NO),
+        Command::Freeze(args) => (control::control(Order::Freeze, &args), NO),
+        Command::Thaw(args) => (control::control(Order::Thaw, &args), NO),
+        Command::Kill(args) => (control::control(Order::Kill, &args), NO),
         Command::Policy(command) => (policy::policy(&command), NO),
         Command::Completions(args) => (shell::completions(&args), NO),
         Command::Man(args) => (shell::man(&args), NO),
@@ -114,7 +125,7 @@ impl std::error::Error for Advised {}
 /// Says on stderr what went wrong and, where it is known, what to do.
 pub fn report(error: &anyhow::Error) {
     let style = help::STYLES.get_error();
-    let text = explain(error);
+    let text = harmless(&explain(error));
     // If stderr is gone there is nobody to tell.
     let _ = io::Write::write_fmt(
         &mut anstream::stderr(),
@@ -132,6 +143,16 @@ fn explain(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// What is said with the names in it as nothing but names: they come from files and policies of others, and a terminal acts on
+/// some characters. Its own lines and tabs stay.
+fn harmless(text: &str) -> String {
+    let shown = |line: &str| {
+        let parts = line.split('\t').map(|part| printable(part.as_bytes()));
+        parts.collect::<Vec<_>>().join("\t")
+    };
+    text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
 
 /// An error and its causes; a cause that the text before it contains already is not said again.

@@ -1,5 +1,7 @@
 //! `opensafe policy`: looks at policies without enforcing them. Needs no privileges.
 
+mod responses;
+
 use std::{
     collections::BTreeMap,
     env,
@@ -64,6 +66,7 @@ fn check(args: &PolicyCheckArgs) -> anyhow::Result<ExitCode> {
     let policy = Policy::load(&args.policy.policy)?;
     let input = input(&args.sandbox)?;
     let rules = policy.evaluate(&input)?;
+    let responses = policy.responses(&input, &rules)?;
     // A host has more mounts than one, but what is too large for one is too large for it.
     let view = View {
         mounts: vec![Mount {
@@ -77,12 +80,11 @@ fn check(args: &PolicyCheckArgs) -> anyhow::Result<ExitCode> {
     tables::compile(&rules, &view, Limits::default())
         .with_context(|| format!("policy {}", policy.name()))?;
     let mut out = output::stdout();
-    let count = rules.rules.len();
     writeln!(
         out,
-        "policy {} is fit: {count} {} for agent \"{}\" in {}",
+        "policy {} is fit: {} for agent \"{}\" in {}",
         rules.revision,
-        if count == 1 { "rule" } else { "rules" },
+        counted(rules.rules.len(), responses.len()),
         printable(input.agent.as_bytes()),
         printable(input.workspace.as_os_str().as_encoded_bytes()),
     )?;
@@ -90,16 +92,33 @@ fn check(args: &PolicyCheckArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// `41 rules`, `41 rules and 1 response`.
+fn counted(rules: usize, responses: usize) -> String {
+    let some = |count: usize, thing: &str| {
+        let plural = if count == 1 { "" } else { "s" };
+        format!("{count} {thing}{plural}")
+    };
+    match responses {
+        0 => some(rules, "rule"),
+        count => format!("{} and {}", some(rules, "rule"), some(count, "response")),
+    }
+}
+
 fn rules(args: &PolicyRulesArgs) -> anyhow::Result<ExitCode> {
     let policy = Policy::load(&args.policy.policy)?;
-    let rules = policy.evaluate(&input(&args.sandbox)?)?;
+    let input = input(&args.sandbox)?;
+    let rules = policy.evaluate(&input)?;
+    let responses = policy.responses(&input, &rules)?;
     let mut out = output::stdout();
     if args.json {
-        writeln!(out, "{}", rules_json(&rules))?;
-        out.flush()?;
+        let mut json = rules_json(&rules);
+        json["responses"] = responses::json(&responses);
+        writeln!(out, "{json}")?;
     } else {
-        show_rules(&rules, output::width(), out)?;
+        show_rules(&rules, output::width(), &mut out)?;
+        responses::show(&responses, &mut out)?;
     }
+    out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -339,7 +358,7 @@ const fn style(verdict: Verdict) -> Style {
     }
 }
 
-fn rules_json(rules: &RuleSet) -> Value {
+pub(crate) fn rules_json(rules: &RuleSet) -> Value {
     let defaults: Map<String, Value> = rules
         .defaults
         .all()

@@ -5,10 +5,18 @@ use std::{
     process::ExitCode,
 };
 
-use super::{FAILED, args::RunArgs, report};
+use super::{
+    FAILED,
+    args::{AdoptArgs, RunArgs},
+    report,
+};
 use crate::{
-    run::RunStart,
-    sandbox::run::{Request, run as run_sandbox},
+    run::{RunEnd, RunStart},
+    sandbox::{
+        self,
+        error::RunError,
+        run::{Request, run as run_sandbox},
+    },
     sink::{Show, screen::StandardError},
 };
 
@@ -25,6 +33,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         workspace: args.workspace,
         user: args.user,
         record: args.record,
+        respond: true,
         command: args.command,
     };
     let waits = || {
@@ -33,7 +42,20 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             let _ = writeln!(io::stderr(), "opensafe: {WAITS}");
         }
     };
-    match run_sandbox(&request, waits, |start| show(start, quiet, json)) {
+    ended(run_sandbox(&request, waits, |start| {
+        show(start, quiet, json)
+    }))
+}
+
+pub(super) fn adopt(args: &AdoptArgs) -> anyhow::Result<ExitCode> {
+    let (quiet, json) = (args.quiet, args.json);
+    ended(sandbox::adopt::adopt(&args.run, |start| {
+        show(start, quiet, json)
+    }))
+}
+
+fn ended(result: Result<RunEnd, RunError>) -> anyhow::Result<ExitCode> {
+    match result {
         Ok(end) => {
             let status = end
                 .status

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     run::{Counts, Status},
+    sandbox::control::Sandboxed,
     sink::{
         record::{
             file::{Owner, RemoveError, remove},
@@ -137,13 +138,20 @@ struct Run {
     denials: u64,
 }
 
+/// The process that attends to a run, on record.
+const SUPERVISOR: &str = "opensafe.supervisor.pid";
+
 /// How far a run is.
 enum State {
     /// It has ended, and this is its last line.
     Ended(Line),
     /// Its `opensafe` still runs.
     Running,
-    /// Neither.
+    /// It does, and the sandbox stands still.
+    Frozen,
+    /// It does not, and the sandbox is confined all the same.
+    Unattended,
+    /// None of these.
     CutOff,
 }
 
@@ -157,17 +165,33 @@ impl Run {
             });
         };
         let end = last(record)?.filter(|line| line.event() == "run.end");
+        let mut supervisor = start.number(SUPERVISOR);
         let denials = match &end {
             Some(end) => Counts::default()
                 .all()
                 .filter_map(|(name, _)| end.number(&format!("opensafe.count.{name}.deny")))
                 .sum(),
             // Nobody has counted them yet.
-            None => lines.flatten().filter(Line::is_denial).count() as u64,
+            None => lines
+                .flatten()
+                .inspect(|line| {
+                    if line.event() == "run.adopted" {
+                        supervisor = line.number(SUPERVISOR);
+                    }
+                })
+                .filter(Line::is_denial)
+                .count() as u64,
         };
         let state = match end {
             Some(end) => State::Ended(end),
-            None if start.number("opensafe.supervisor.pid").is_some_and(alive) => State::Running,
+            None if supervisor.is_some_and(alive) => {
+                if is_frozen(&start) {
+                    State::Frozen
+                } else {
+                    State::Running
+                }
+            }
+            None if is_confined(&start) => State::Unattended,
             None => State::CutOff,
         };
         Ok(Self {
@@ -196,7 +220,7 @@ impl Run {
     /// record; that it was written to its record is the last that is known of it.
     fn over(&self) -> Option<SystemTime> {
         match &self.state {
-            State::Running => None,
+            State::Running | State::Frozen | State::Unattended => None,
             State::Ended(end) => {
                 let since = Duration::from_nanos(end.number("time_unix_nano")?);
                 SystemTime::UNIX_EPOCH.checked_add(since)
@@ -222,6 +246,22 @@ fn is_opensafe(pid: u64) -> bool {
     }
 }
 
+/// Whether the sandbox of the run with this beginning stands still.
+fn is_frozen(start: &Line) -> bool {
+    sandboxed(start).is_some_and(|sandboxed| sandboxed.is_frozen())
+}
+
+/// Whether its sandbox is there, and confined without anyone who attends to it.
+fn is_confined(start: &Line) -> bool {
+    start.is("opensafe.enforcement.outlives_supervisor") && sandboxed(start).is_some()
+}
+
+fn sandboxed(start: &Line) -> Option<Sandboxed> {
+    let run = start.text("opensafe.run.id")?.parse().ok()?;
+    let inode = start.number("opensafe.cgroup.id").unwrap_or_default();
+    Sandboxed::of(&run, inode).ok()?
+}
+
 fn print_table(
     runs: &[Run],
     zone: &TimeZone,
@@ -233,6 +273,8 @@ fn print_table(
     for run in runs {
         let (status, style) = match (&run.state, run.status()) {
             (State::Running, _) => ("running".to_owned(), AnsiColor::Green.on_default()),
+            (State::Frozen, _) => ("frozen".to_owned(), AnsiColor::Cyan.on_default()),
+            (State::Unattended, _) => ("unattended".to_owned(), red),
             (State::CutOff, _) => ("cut off".to_owned(), AnsiColor::Yellow.on_default()),
             (_, Some(Status::Code(0))) => ("ok".to_owned(), Style::new()),
             (_, Some(Status::Code(code))) => (format!("exit {code}"), red),
@@ -268,6 +310,8 @@ fn print_json(runs: &[Run], mut out: impl Write) -> anyhow::Result<()> {
         let state = match run.state {
             State::Ended(_) => "ended",
             State::Running => "running",
+            State::Frozen => "frozen",
+            State::Unattended => "unattended",
             State::CutOff => "cut off",
         };
         let (code, signal) = match run.status() {

@@ -38,11 +38,14 @@ fn the_command_line_is_consistent() {
 
 #[test]
 fn every_commands_help_is_as_reviewed() {
-    let commands: [&[&str]; 14] = [
+    let commands: [&[&str]; 17] = [
         &[],
         &["run"],
         &["events"],
         &["runs"],
+        &["freeze"],
+        &["thaw"],
+        &["kill"],
         &["doctor"],
         &["boundary"],
         &["boundary", "test"],
@@ -171,4 +174,13 @@ fn every_command_has_a_manual_page() {
         .collect();
     pages.sort();
     insta::assert_snapshot!(pages.join("\n"));
+}
+
+#[test]
+fn a_name_in_an_error_is_nothing_but_a_name() {
+    let error = anyhow::anyhow!("no rule \u{1b}]0;x\u{7}\u{202e}:\n  \tor é\r");
+    assert_eq!(
+        harmless(&explain(&error)),
+        "no rule \\x1b]0;x\\x07\\u{202e}:\n  \tor é\\r"
+    );
 }

@@ -9,8 +9,8 @@ use opensafe_common::{tables::transport, verdict::Access};
 
 use super::{
     Action, Enriched, Peer, Process, Target,
-    processes::Processes,
-    rulings::{InForce, Rulings, explain_record},
+    processes::{Processes, comm_of},
+    rulings::{InForce, Rulings, explain_ours},
 };
 use crate::{
     event::{Because, Event, Generation, Pid, Task, What},
@@ -98,6 +98,15 @@ impl Enricher {
         }
     }
 
+    /// How many events wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting
+            .values()
+            .map(|waiting| waiting.events.len())
+            .sum()
+    }
+
     /// Gives all that waits.
     pub fn finish(&mut self, out: &mut Vec<Enriched>) {
         let threads: Vec<Pid> = self.waiting.keys().copied().collect();
@@ -183,7 +192,7 @@ impl Enricher {
                 let (path, mut ruling) = self.rulings.on_place(decision, place, access);
                 match because {
                     Because::Below => self.rulings.explain_below(decision, &path, &mut ruling),
-                    Because::Record => explain_record(&mut ruling),
+                    Because::Record => explain_ours(place, &mut ruling),
                     Because::Itself | Because::Received => {}
                 }
                 Action::File {
@@ -253,7 +262,7 @@ impl Enricher {
                 let decided = |rules: &RuleSet| rules.decide_operation(operation).rule.cloned();
                 let target = target.map(|pid| Target {
                     pid,
-                    comm: comm_of(pid),
+                    comm: comm_of(pid).unwrap_or_default(),
                 });
                 Action::Operation {
                     ruling: self.rulings.on_whole(decision, operation.name(), decided),
@@ -374,11 +383,4 @@ fn ip_transport(number: u16, protocol: u16) -> String {
         _ => return format!("ip_{protocol}"),
     };
     known.to_owned()
-}
-
-/// A process's `comm`; empty if it is gone.
-fn comm_of(pid: Pid) -> Vec<u8> {
-    let mut comm = std::fs::read(format!("/proc/{}/comm", pid.0)).unwrap_or_default();
-    comm.truncate(comm.trim_ascii_end().len());
-    comm
 }

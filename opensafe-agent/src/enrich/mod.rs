@@ -8,6 +8,8 @@ mod processes;
 mod rulings;
 
 pub use enricher::Enricher;
+#[cfg(any(test, feature = "untrusted"))]
+pub(crate) use processes::container_id;
 pub use rulings::InForce;
 
 use opensafe_common::{

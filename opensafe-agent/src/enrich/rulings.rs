@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     event::{Decision, Generation, PeerAddress, Place},
-    rules::{RECORDS, RECORDS_REASON, Rule, RuleId, RuleSet, Severity, socket::family_name},
+    rules::{
+        PINS, PINS_REASON, RECORDS, RECORDS_REASON, Rule, RuleId, RuleSet, Severity,
+        socket::family_name,
+    },
     view::{Dev, View},
 };
 
@@ -308,11 +311,17 @@ fn default_reason(verdict: Verdict, policy: &InForce, operation: &str) -> String
     format!("no rule of {revision} {says} it, and the default for {operation} is {default}")
 }
 
-/// No rule of a policy's keeps sandboxes from each other's records.
-pub(super) fn explain_record(ruling: &mut Ruling) {
-    ruling.rule = Some(RuleId(RECORDS.to_owned()));
+/// No rule of a policy's keeps sandboxes from each other's records, and from what confines them.
+pub(super) fn explain_ours(place: &Place, ruling: &mut Ruling) {
+    // `BPF_FS_MAGIC` of include/uapi/linux/magic.h. Nobody's record is on one: it has no plain files.
+    const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+    let (rule, reason) = match place.magic {
+        BPF_FS_MAGIC => (PINS, PINS_REASON),
+        _ => (RECORDS, RECORDS_REASON),
+    };
+    ruling.rule = Some(RuleId(rule.to_owned()));
     ruling.severity = Severity::High;
-    ruling.reason = RECORDS_REASON.to_owned();
+    ruling.reason = reason.to_owned();
 }
 
 fn nameless(decision: Decision) -> Ruling {

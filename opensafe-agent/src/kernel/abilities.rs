@@ -1,10 +1,9 @@
 //! What the loaded programs amount to: how much of each kind of operation is enforced.
 
 use super::{Attach, HOOKS, Hook, Kernel, Purpose, State};
-use crate::enforcement::{Enforcement, Missing, Operation};
+use crate::enforcement::{Enforcement, Missing, Operation, Way};
 
-/// The mechanisms, as people know them.
-const BPF_LSM: &str = "BPF LSM";
+/// What stands in for the LSM's hooks, as people know it.
 const CGROUP_HOOKS: &str = "cgroup hooks";
 
 /// Where the kernel lists its security modules.
@@ -16,14 +15,18 @@ impl Kernel {
     #[must_use]
     pub fn enforcement(&self) -> Enforcement {
         Enforcement {
-            exec: self.by_lsm(Purpose::Exec),
-            file: self.by_lsm(Purpose::File),
+            way: self.way,
+            exec: self.by_hooks(Purpose::Exec),
+            file: self.by_hooks(Purpose::File),
             connect: self.connect(),
-            operation: self.by_lsm(Purpose::Operation),
+            operation: self.by_hooks(Purpose::Operation),
         }
     }
 
-    fn by_lsm(&self, purpose: Purpose) -> Operation {
+    fn by_hooks(&self, purpose: Purpose) -> Operation {
+        let Some(way) = self.way else {
+            return Operation::none(vec![self.no_way()]);
+        };
         let needed = |hook: &&Hook| {
             hook.attach != Attach::Cgroup
                 && (hook.purpose == purpose
@@ -31,7 +34,7 @@ impl Kernel {
                     // Programs pass the gate for files first.
                     || purpose == Purpose::Exec && hook.program == "file_open")
         };
-        let refused: Vec<&Hook> = HOOKS
+        let missing: Vec<Missing> = HOOKS
             .iter()
             .filter(needed)
             .filter(|hook| {
@@ -40,29 +43,24 @@ impl Kernel {
                     Some(State::Loaded | State::NotThere)
                 )
             })
+            .map(|hook| self.missing(hook))
             .collect();
-        if !self.lsm_in_effect() {
-            return Operation::none(vec![self.no_lsm()]);
+        if missing.is_empty() {
+            return Operation::full(way.mechanism());
         }
-        if refused.is_empty() {
-            return Operation::full(BPF_LSM);
-        }
-        Operation::partial(
-            BPF_LSM,
-            refused.into_iter().map(|hook| self.missing(hook)).collect(),
-        )
+        Operation::partial(way.mechanism(), missing)
     }
 
     fn connect(&self) -> Operation {
-        let by_lsm = self.by_lsm(Purpose::Connect);
-        if !by_lsm.by.is_empty() {
-            return by_lsm;
+        let by_hooks = self.by_hooks(Purpose::Connect);
+        if !by_hooks.by.is_empty() {
+            return by_hooks;
         }
         let mut hooks = HOOKS.iter().filter(|hook| hook.attach == Attach::Cgroup);
         if hooks.any(|hook| !self.has(hook.program)) {
-            return by_lsm;
+            return by_hooks;
         }
-        let mut missing = by_lsm.missing;
+        let mut missing = by_hooks.missing;
         missing.push(Missing {
             what: "Unix sockets, raw sockets and other address families".to_owned(),
             why: "cgroup hooks see IP addresses only".to_owned(),
@@ -83,29 +81,31 @@ impl Kernel {
         }
     }
 
-    fn no_lsm(&self) -> Missing {
+    fn no_way(&self) -> Missing {
         let words = match self.states.get("file_open") {
-            Some(State::Refused(words)) => format!("loading is refused ({words})"),
-            _ => "programs load and are never called".to_owned(),
+            Some(State::Refused(words)) => words.as_str(),
+            _ => "not loaded",
         };
         let (why, fix) = match listed() {
             Some(true) => (
-                format!("listed, but {words}"),
+                format!("listed, but loading is refused; modify-return programs: {words}"),
                 "run on a kernel that lets root load BPF LSM programs (no BPF token, seccomp or \
                  virtualisation limit in the way)",
             ),
             Some(false) => (
-                format!("not in the kernel's list of LSMs: {words}"),
+                format!("not in the kernel's list of LSMs; modify-return programs: {words}"),
                 ENABLE_LSM,
             ),
             None => (
-                format!("{words}; whether it is listed is unknown, {LSM_LIST} cannot be read"),
+                format!(
+                    "whether it is listed is unknown, {LSM_LIST} cannot be read; modify-return programs: {words}"
+                ),
                 "`mount -t securityfs none /sys/kernel/security` shows the list: boot with bpf in it if it \
                  is not; if it is, what refuses is not this kernel's configuration",
             ),
         };
         Missing {
-            what: BPF_LSM.to_owned(),
+            what: Way::Lsm.mechanism().to_owned(),
             why,
             fix: fix.to_owned(),
         }
@@ -115,7 +115,7 @@ impl Kernel {
 const ENABLE_LSM: &str = "boot a kernel with bpf in its LSM list, e.g. lsm=…,bpf on the command line; see docs/kernel-support.md";
 
 /// Whether the kernel says that BPF is among its active LSMs; `None` if it cannot be asked. Without
-/// that programs are not called; with it they may still not load.
+/// that the hooks' own programs are not called; with it they may still not load.
 #[must_use]
 pub fn listed() -> Option<bool> {
     let list = std::fs::read_to_string(LSM_LIST).ok()?;

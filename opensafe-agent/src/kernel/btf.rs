@@ -10,6 +10,8 @@ use std::collections::{HashMap, HashSet};
 use opensafe_common::layout::Offsets;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::enforcement::Way;
+
 /// The kernel's own type information.
 pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
@@ -40,14 +42,27 @@ pub enum BtfError {
 
 /// Type information, with an index to where each type is; members are read when they are asked for,
 /// since of the kernel's hundred thousand types a few dozen are.
-pub(super) struct Btf {
+pub(crate) struct Btf {
     data: Vec<u8>,
     strings_at: usize,
     /// Where each type is; type 0, which is void and nowhere, is at 0.
     types: Vec<usize>,
     structs: HashMap<Vec<u8>, usize>,
-    /// The types of the functions that stand for LSM hooks (`bpf_lsm_…`), by the hooks' names.
+    /// The functions that stand for LSM hooks (`bpf_lsm_…`), by the hooks' names.
     hooks: HashMap<Vec<u8>, usize>,
+    /// The functions that call them (`security_…`), by their names.
+    callers: HashMap<Vec<u8>, usize>,
+}
+
+/// A function of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Function {
+    /// Its number among the types.
+    pub(super) id: u32,
+    /// Whether it returns anything.
+    pub(super) answers: bool,
+    /// How many arguments it takes.
+    pub(super) arguments: usize,
 }
 
 /// The fixed part of a type.
@@ -99,7 +114,7 @@ impl Btf {
     }
 
     /// From the bytes of a BTF blob in this machine's byte order, for looking up `paths`.
-    pub(super) fn parse(data: Vec<u8>, paths: &[&str]) -> Result<Self, BtfError> {
+    pub(crate) fn parse(data: Vec<u8>, paths: &[&str]) -> Result<Self, BtfError> {
         let wanted: HashSet<&[u8]> = paths
             .iter()
             .filter_map(|path| path.split('.').next())
@@ -114,6 +129,7 @@ impl Btf {
         let mut types = vec![0];
         let mut structs = HashMap::new();
         let mut hooks = HashMap::new();
+        let mut callers = HashMap::new();
         let mut at = types_at;
         while at < types_end {
             let head = read_type(&data, at)?;
@@ -126,7 +142,9 @@ impl Btf {
             if head.kind == kind::FUNC {
                 let name = read_string(&data, strings_at + head.name as usize)?;
                 if let Some(hook) = name.strip_prefix(b"bpf_lsm_") {
-                    hooks.insert(hook.to_vec(), head.target as usize);
+                    hooks.insert(hook.to_vec(), types.len());
+                } else if name.starts_with(b"security_") {
+                    callers.insert(name.to_vec(), types.len());
                 }
             }
             types.push(at);
@@ -138,30 +156,49 @@ impl Btf {
             types,
             structs,
             hooks,
+            callers,
         })
     }
 
     /// Byte offset of `struct.member…`.
-    pub(super) fn offset(&self, path: &'static str) -> Result<u32, BtfError> {
+    pub(crate) fn offset(&self, path: &'static str) -> Result<u32, BtfError> {
         self.find(path).ok_or(BtfError::Missing { path })
     }
 
     /// Whether this kernel has an LSM hook of that name.
-    pub(super) fn has_hook(&self, name: &str) -> bool {
+    pub(crate) fn has_hook(&self, name: &str) -> bool {
         self.hooks.contains_key(name.as_bytes())
     }
 
-    /// Which argument of the `inode_setattr` hook is the dentry: before it came another one in Linux 6.3.
-    pub(super) fn setattr_dentry(&self) -> u32 {
-        let prototype = self.hooks.get(&b"inode_setattr"[..]);
-        let arguments = prototype
-            .and_then(|id| self.get(*id))
-            .map(|head| head.count);
+    /// A function that calls an LSM hook, by its name.
+    pub(super) fn security_function(&self, name: &str) -> Option<Function> {
+        self.function(*self.callers.get(name.as_bytes())?)
+    }
+
+    /// Which argument of the `inode_setattr` hook, or of the function that calls it, is the dentry: before it came another
+    /// one, in Linux 6.3 to the hook, and earlier to the function.
+    pub(crate) fn setattr_dentry(&self, way: Way) -> u32 {
+        let function = match way {
+            Way::Lsm => self.hooks.get(&b"inode_setattr"[..]),
+            Way::ModifyReturn => self.callers.get(&b"security_inode_setattr"[..]),
+        };
+        let arguments = function
+            .and_then(|id| self.function(*id))
+            .map(|function| function.arguments);
         u32::from(arguments != Some(2))
     }
 
+    fn function(&self, id: usize) -> Option<Function> {
+        let prototype = self.get(self.get(id)?.target as usize)?;
+        Some(Function {
+            id: u32::try_from(id).ok()?,
+            answers: prototype.target != 0,
+            arguments: prototype.count,
+        })
+    }
+
     /// `DCACHE_MOUNTED`, a macro up to Linux 6.13 (include/linux/dcache.h).
-    pub(super) fn dentry_is_mounted_on(&self) -> u32 {
+    pub(crate) fn dentry_is_mounted_on(&self) -> u32 {
         const BEFORE_6_14: u32 = 0x0001_0000;
         self.enumerator("dentry_flags", "DCACHE_MOUNTED")
             .unwrap_or(BEFORE_6_14)
@@ -184,7 +221,7 @@ impl Btf {
     }
 
     /// All offsets that the kernel programs need. Those in [`Offsets::OPTIONAL`] are 0 if missing.
-    pub(super) fn offsets(&self) -> Result<Offsets, BtfError> {
+    pub(crate) fn offsets(&self) -> Result<Offsets, BtfError> {
         let mut words = Vec::with_capacity(Offsets::PATHS.len());
         for &path in Offsets::PATHS {
             match self.offset(path) {
@@ -201,17 +238,20 @@ impl Btf {
     fn find(&self, path: &str) -> Option<u32> {
         let mut names = path.split('.');
         let mut current = *self.structs.get(names.next()?.as_bytes())?;
-        let mut bits = 0;
+        let mut bits: u32 = 0;
+        let mut left = MAX_MEMBERS;
         for name in names {
-            let (offset, target) = self.member(current, name.as_bytes(), 0)?;
-            bits += offset;
+            let (offset, target) = self.member(current, name.as_bytes(), 0, &mut left)?;
+            bits = bits.checked_add(offset)?;
             current = target;
         }
         Some(bits / 8)
     }
 
-    fn member(&self, of: usize, name: &[u8], depth: u32) -> Option<(u32, usize)> {
-        // Anonymous members nest a few levels; the bound is for malformed data.
+    /// Where a member is, and its type. `left` is how many may be looked at yet.
+    fn member(&self, of: usize, name: &[u8], depth: u32, left: &mut usize) -> Option<(u32, usize)> {
+        // Anonymous members nest a few levels; the bounds are for malformed data, whose types may hold themselves many
+        // times over.
         if depth > 16 {
             return None;
         }
@@ -220,15 +260,16 @@ impl Btf {
             return None;
         }
         for index in 0..head.count {
+            *left = left.checked_sub(1)?;
             let member = self.nth_member(of, head, index)?;
             let target = self.resolve(member.target)?;
             if member.name == name {
                 return Some((member.bits, target));
             }
             if member.name.is_empty()
-                && let Some((bits, found)) = self.member(target, name, depth + 1)
+                && let Some((bits, found)) = self.member(target, name, depth + 1, left)
             {
-                return Some((member.bits + bits, found));
+                return Some((member.bits.checked_add(bits)?, found));
             }
         }
         None
@@ -274,6 +315,10 @@ impl Btf {
     }
 }
 
+/// Members that are looked at for one path at most. The kernel's largest structures have some hundred.
+const MAX_MEMBERS: usize = 1 << 13;
+/// Bytes of a name at most; the kernel's own have less than 512 (`KSYM_NAME_LEN` in include/linux/kallsyms.h).
+const MAX_NAME: usize = 4096;
 /// Bytes of a type's fixed part, and of a member.
 const TYPE_BYTES: usize = 12;
 const MEMBER_BYTES: usize = 12;
@@ -316,6 +361,7 @@ fn read_string(data: &[u8], at: usize) -> Result<&[u8], BtfError> {
     let rest = data.get(at..).ok_or(BtfError::Malformed { at })?;
     let end = rest
         .iter()
+        .take(MAX_NAME)
         .position(|&byte| byte == 0)
         .ok_or(BtfError::Malformed { at })?;
     Ok(&rest[..end])
@@ -336,7 +382,14 @@ mod tests {
         assert_ne!(offsets.dentry_parent, 0);
         assert_eq!(btf.offset("dentry.d_name.len").unwrap() % 4, 0);
         assert!(btf.offset("dentry.no_such_member").is_err());
-        assert!(btf.setattr_dentry() < 2);
+        for way in [Way::Lsm, Way::ModifyReturn] {
+            assert!(btf.setattr_dentry(way) < 2);
+        }
+        let open = btf.security_function("security_file_open").unwrap();
+        assert_eq!((open.answers, open.arguments), (true, 1));
+        let free = btf.security_function("security_task_free").unwrap();
+        assert_eq!((free.answers, free.arguments), (false, 1));
+        assert_eq!(btf.security_function("security_no_such_function"), None);
         assert!(btf.dentry_is_mounted_on().is_power_of_two());
         assert_eq!(btf.enumerator("dentry_flags", "DCACHE_NO_SUCH_FLAG"), None);
         assert_eq!(

@@ -13,6 +13,7 @@ use zerocopy::FromBytes;
 use crate::{
     event::{
         Because, Decision, Errno, Event, Generation, PeerAddress, Pid, Place, Task, UnixNano, What,
+        split_args,
     },
     view::Dev,
 };
@@ -20,13 +21,13 @@ use crate::{
 /// The bytes are no record.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("malformed record of {len} bytes: {what}")]
-pub(super) struct Malformed {
+pub(crate) struct Malformed {
     len: usize,
     what: &'static str,
 }
 
 /// Decodes one record. `boot_ns` is what `CLOCK_BOOTTIME`'s zero was in nanoseconds since 1970.
-pub(super) fn decode(bytes: &[u8], boot_ns: u64) -> Result<Event, Malformed> {
+pub(crate) fn decode(bytes: &[u8], boot_ns: u64) -> Result<Event, Malformed> {
     let malformed = |what| Malformed {
         len: bytes.len(),
         what,
@@ -238,15 +239,6 @@ fn place(header: &Header, (dev, magic): (u32, u64), path: &[u8], inode: u64, mod
     }
 }
 
-/// Arguments lie one after the other, each with a NUL behind it.
-fn split_args(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
-    if bytes.is_empty() {
-        return Vec::new();
-    }
-    bytes.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
-}
-
 fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or(bytes)
 }
@@ -306,11 +298,6 @@ mod tests {
         };
         let body = FileBody::default();
         assert!(decode(&record(header, body.as_bytes(), b"/a"), 0).is_err());
-    }
-
-    #[test]
-    fn an_empty_argument_in_the_middle_is_kept() {
-        assert_eq!(split_args(b"a\0\0b\0"), [&b"a"[..], b"", b"b"]);
     }
 
     proptest::proptest! {

@@ -1,12 +1,13 @@
-//! Who holds what is attached: a BPF file system that is mounted nowhere.
+//! Who holds what is attached: a BPF file system, which is mounted where nobody else has business once it is whole
+//! ([`super::kept`]), or nowhere.
 //!
 //! So there are two ways to let go: with nothing left when it is done, and without waiting for that. Closing a tracing
 //! link's descriptor waits until no task can be inside its trampoline any more: on Linux 6.1 and 6.12 with
 //! `CONFIG_PREEMPTION` at least 0.1 s for each (`ftrace_shutdown` in kernel/trace/ftrace.c waits for a grace period of RCU
 //! tasks, and `rcu_tasks_kthread` in kernel/rcu/tasks.h pauses between two), 8 s for all the hooks. The last reference to
 //! a pinned link goes with its inode, and the kernel then detaches in a worker of its own (`bpf_link_put` in
-//! kernel/bpf/syscall.c), for which nobody waits. As nothing but descriptors refers to the file system, it goes with the
-//! last of them, however processes end.
+//! kernel/bpf/syscall.c), for which nobody waits. One that is mounted nowhere goes with the last descriptor, however
+//! processes end; one that is mounted is closed by whoever leaves it last, and what is killed in it stays confined.
 //!
 //! Before Linux 6.5 the worker does so only for who may not sleep, and whoever closes the file system waits after all.
 //! There, another process is the last to have it.
@@ -15,13 +16,14 @@
 //! lock on its directory is then what keeps them from writing to the maps at once.
 
 use std::{
+    ffi::OsString,
     fmt,
     fs::File,
     io,
     num::ParseIntError,
     ops::ControlFlow,
-    os::fd::{AsRawFd as _, OwnedFd},
-    path::Path,
+    os::fd::{AsFd, AsRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     str::FromStr,
     thread,
@@ -36,16 +38,26 @@ use aya::{
 use nix::time::{ClockId, clock_gettime};
 use procfs::sys::kernel::Version;
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags, flock, open},
-    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
+    fs::{AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstat, open, openat, unlinkat},
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+        fsmount, fsopen, move_mount, unmount,
+    },
 };
 
-use super::hooks::HOOKS;
+use super::{bpf, hooks::HOOKS, maps::PLACES};
+use crate::{enforcement::Way, view::Dev};
 
 /// The file system. Dropped, it takes every link back and waits until all are detached, unless others have it too;
 /// [`Held::let_go`] does not wait.
 pub(super) struct Held {
     root: Option<OwnedFd>,
+    /// The mount, of whoever has made it: it can be attached as long as this is open.
+    mount: Option<OwnedFd>,
+    /// Where it is mounted, if it outlives who holds it.
+    place: Option<PathBuf>,
+    /// Whether nobody else is to use it any more.
+    is_last: bool,
 }
 
 /// Whom a file system is made for.
@@ -56,6 +68,9 @@ pub(super) enum Users {
     /// Whoever comes.
     Any,
 }
+
+/// What a note of an executable begins with.
+const EXECUTABLE: &str = "executable-";
 
 /// Says that a file system is one process's alone.
 pub(super) struct Alone;
@@ -82,7 +97,9 @@ impl Held {
         fsconfig_create(&context)?;
         let none = MountAttrFlags::empty();
         let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, none)?;
-        let held = Self::at(Path::new(&format!("/proc/self/fd/{}", mount.as_raw_fd())))?;
+        let root = Path::new("/proc/self/fd").join(mount.as_raw_fd().to_string());
+        let mut held = Self::at(&root)?;
+        held.mount = Some(mount);
         match users {
             Users::One => held.note(ALONE)?,
             // The time is taken now that the file system can be found: whoever does not see it by then comes later.
@@ -104,6 +121,18 @@ impl Held {
         })
     }
 
+    /// Notes in which way the programs of the LSM's hooks are attached.
+    pub(super) fn note_way(&self, way: Way) -> io::Result<()> {
+        self.note(way.as_str())
+    }
+
+    /// In which way they are; `None` if it was not noted.
+    pub(super) fn way(&self) -> Option<Way> {
+        [Way::Lsm, Way::ModifyReturn]
+            .into_iter()
+            .find(|way| self.has(way.as_str()))
+    }
+
     // A directory, as a BPF file system has no plain files.
     fn note(&self, name: &str) -> io::Result<()> {
         std::fs::create_dir(self.path(name))
@@ -114,7 +143,92 @@ impl Held {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
             root: Some(open(path, flags, Mode::empty())?),
+            mount: None,
+            place: None,
+            is_last: false,
         })
+    }
+
+    /// The one that is mounted there.
+    pub(super) fn mounted_at(place: PathBuf) -> io::Result<Self> {
+        let mut held = Self::at(&place)?;
+        held.place = Some(place);
+        Ok(held)
+    }
+
+    /// Notes which file the processes run that may have it.
+    pub(super) fn note_executable(&self, (device, inode): (u64, u64)) -> io::Result<()> {
+        self.note(&format!("{EXECUTABLE}{device}-{inode}"))
+    }
+
+    /// Whether that is the one.
+    pub(super) fn is_of_executable(&self, (device, inode): (u64, u64)) -> bool {
+        self.has(&format!("{EXECUTABLE}{device}-{inode}"))
+    }
+
+    /// Whether it is noted that processes of another file have it. What is not mounted yet has no such note.
+    pub(super) fn is_of_another_than(&self, executable: (u64, u64)) -> bool {
+        let names = std::fs::read_dir(self.path(".")).into_iter().flatten();
+        let mut names = names.flatten().map(|entry| entry.file_name());
+        let is_note = |name: OsString| name.to_string_lossy().starts_with(EXECUTABLE);
+        !self.is_of_executable(executable) && names.any(is_note)
+    }
+
+    /// Where it is mounted.
+    pub(super) fn place(&self) -> Option<&Path> {
+        self.place.as_deref()
+    }
+
+    /// Has it outlive this process: mounts it at `place`, an empty directory.
+    pub(super) fn mount_at(&mut self, place: &Path) -> io::Result<()> {
+        let mount = self.mount.take().ok_or(io::ErrorKind::Unsupported)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        move_mount(&mount, "", CWD, place, flags)?;
+        self.place = Some(place.to_owned());
+        Ok(())
+    }
+
+    /// Has nobody find it any more, and with whoever has it now go. The caller holds the lock, and knows that nobody is left who
+    /// is confined by it.
+    pub(super) fn close(&mut self) {
+        // Whoever waits for the lock finds that it is closed.
+        self.forget(PLACES);
+        self.is_last = true;
+        if let Some(place) = self.place.take() {
+            // What cannot be unmounted is empty, and is cleaned up by the next one.
+            let _ = unmount(&place, UnmountFlags::DETACH);
+            let _ = std::fs::remove_dir(&place);
+        }
+    }
+
+    /// Whether it is closed: with nobody to be found in it, and nobody who is about to be.
+    pub(super) fn is_closed(&self) -> bool {
+        let free = || self.lock(Duration::ZERO, &mut |_| ControlFlow::Break(()));
+        !self.has(PLACES) && free().is_ok_and(|lock| lock.is_some())
+    }
+
+    /// Its device, as stat(2) has it.
+    pub(super) fn stat_device(&self) -> io::Result<u64> {
+        let root = self.root.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        Ok(fstat(root)?.st_dev)
+    }
+
+    /// `s_dev` of its superblock, as the programs see it.
+    pub(super) fn device(&self) -> io::Result<Dev> {
+        self.stat_device().map(Dev::of_stat)
+    }
+
+    /// Takes out what is held under a name.
+    pub(super) fn forget(&self, name: &str) {
+        // What cannot be taken out goes with the file system. By the descriptor: /proc may be gone.
+        if let Some(root) = &self.root {
+            let _ = unlinkat(root, name, AtFlags::empty());
+        }
+    }
+
+    /// Where something is, or is to be, held.
+    pub(super) fn pin_path(&self, name: &str) -> String {
+        self.path(name)
     }
 
     /// Holds a link, under a name that no other has.
@@ -123,6 +237,11 @@ impl Held {
     /// If it cannot be pinned; the link is gone then.
     pub(super) fn hold(&self, link: FdLink, name: &'static str) -> Result<(), PinError> {
         link.pin(self.path(name)).map(drop)
+    }
+
+    /// As [`Held::hold`], for a link that aya does not know. It stays with whoever has its descriptor, too.
+    pub(super) fn hold_descriptor(&self, link: &impl AsFd, name: &str) -> io::Result<()> {
+        bpf::pin(link, Path::new(&self.path(name)))
     }
 
     /// Holds a map.
@@ -149,7 +268,10 @@ impl Held {
     pub(super) fn lock(&self, patience: Duration, on_wait: OnWait<'_>) -> io::Result<Option<Lock>> {
         let began = Instant::now();
         // Opened anew: a lock belongs to what was opened, and this must not be shared with anyone.
-        let root = File::open(self.path("."))?;
+        // By the descriptor: /proc may be gone.
+        let held = self.root.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = File::from(openat(held, ".", flags, Mode::empty())?);
         loop {
             match flock(&root, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Some(Lock(root))),
@@ -172,15 +294,18 @@ impl Held {
             return;
         };
         let waits = Version::current().is_ok_and(|kernel| kernel < Version::new(6, 5, 0));
-        if waits && let Ok(root) = root.try_clone() {
-            // Any program that ends by itself will do, and nobody waits for it. Where none can be started, this process
-            // waits.
-            let _ = Command::new("/proc/self/exe")
-                .arg("--version")
-                .stdin(root)
+        let started = waits.then(|| {
+            // Nobody waits for it. Where none can be started, this process waits.
+            Command::new("/proc/self/exe")
+                .arg(LET_GO)
+                .arg(if self.is_last { ALL } else { NOTHING })
+                .stdin(root.try_clone()?)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
-                .spawn();
+                .spawn()
+        });
+        if self.is_last && !matches!(started, Some(Ok(_))) {
+            empty(&root);
         }
     }
 
@@ -219,6 +344,39 @@ impl FromStr for Turn {
     }
 }
 
+/// The name of the hidden command that lets go in the place of another process, with the file system as its standard input;
+/// and what it is told to take out.
+pub const LET_GO: &str = "__let-go";
+const ALL: &str = "all";
+const NOTHING: &str = "nothing";
+
+/// What [`LET_GO`] does.
+pub fn let_go(arguments: &[OsString]) {
+    if arguments.first().is_some_and(|what| what == ALL)
+        && let Ok(root) = io::stdin().as_fd().try_clone_to_owned()
+    {
+        empty(&root);
+    }
+}
+
+/// Takes out all that is in a file system, so that it goes also where somebody has copied the mount.
+fn empty(root: &OwnedFd) {
+    let entries: Vec<_> = Dir::read_from(root)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect();
+    for entry in entries {
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        // What cannot be taken out goes with the file system.
+        let _ = unlinkat(root, name, AtFlags::empty())
+            .or_else(|_| unlinkat(root, name, AtFlags::REMOVEDIR));
+    }
+}
+
 /// How often a lock that somebody has is asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -231,6 +389,9 @@ impl Drop for Held {
             .iter()
             .filter_map(|hook| self.link(hook.program).ok())
             .collect();
+        if let (Some(root), true) = (&self.root, self.is_last) {
+            empty(root);
+        }
         // Whoever has a link last waits for it: that is not to be the kernel's worker.
         drop(self.root.take());
         drop(links);

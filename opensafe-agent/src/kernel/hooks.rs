@@ -3,7 +3,7 @@
 /// How a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
-    /// To a hook of the Linux security modules.
+    /// To a hook of the Linux security modules, or before the function that calls it: [`crate::enforcement::Way`].
     Lsm,
     /// To a raw tracepoint.
     RawTracepoint,
@@ -48,6 +48,23 @@ pub struct Hook {
     pub without: &'static str,
     /// The first kernel that has it, if that is later than 6.1: before, there is nothing for it to see.
     pub since: Option<&'static str>,
+}
+
+impl Hook {
+    /// The kernel's function that calls an LSM hook (security/security.c).
+    #[must_use]
+    pub fn security_function(&self) -> String {
+        let name = match self.target {
+            "bprm_check_security" => "bprm_check",
+            "sb_alloc_security" => "sb_alloc",
+            "sb_free_security" => "sb_free",
+            "inode_free_security" => "inode_free",
+            "userns_create" => "create_user_ns",
+            "settime" => "settime64",
+            hook => hook,
+        };
+        format!("security_{name}")
+    }
 }
 
 macro_rules! since {

@@ -6,7 +6,7 @@
 
 use aya::maps::{Array, MapData, lpm_trie::Key};
 use opensafe_common::tables::{
-    CHUNK_CELLS, DEAD, DEAD_CELLS, NO_POLICY, NetKey, POLICIES_A_SANDBOX, Policy, PortKey,
+    CHUNK_CELLS, DEAD, DEAD_CELLS, NO_POLICY, NetKey, POLICIES_A_SANDBOX, Policy, PortKey, Sandbox,
     SuperblockKey,
 };
 use zerocopy::transmute;
@@ -58,6 +58,24 @@ impl Policies {
             installed: 0,
             leftovers: Default::default(),
         }
+    }
+
+    /// Those of a sandbox that another process has installed.
+    pub(super) fn in_force(maps: &mut Maps, seat: Seat) -> Result<Self, KernelError> {
+        let sandboxes = maps.array::<[u8; size_of::<Sandbox>()]>("SANDBOXES")?;
+        let sandbox = sandboxes.get(&seat.sandbox, 0);
+        let sandbox: Sandbox = transmute!(sandbox.map_err(map_error("SANDBOXES"))?);
+        let policies = maps.array::<[u8; size_of::<Policy>()]>("POLICIES")?;
+        let policy = policies.get(&sandbox.policy, 0);
+        let policy: Policy = transmute!(policy.map_err(map_error("POLICIES"))?);
+        let mut leftovers: [Leftovers; POLICIES_A_SANDBOX as usize] = Default::default();
+        for (which, leftovers) in (0..).zip(&mut leftovers) {
+            *leftovers = Leftovers::found(maps, seat.policy(which))?;
+        }
+        Ok(Self {
+            installed: policy.generation,
+            leftovers,
+        })
     }
 
     /// Generation of the policy in force.
@@ -219,6 +237,34 @@ fn write_keys(maps: &mut Maps, tables: &Tables, keys: &Leftovers) -> Result<(), 
 }
 
 impl Leftovers {
+    /// The keys of a policy that are there.
+    fn found(maps: &mut Maps, policy: u32) -> Result<Self, KernelError> {
+        let superblocks = maps.hash::<SuperblockBytes, [u8; 8]>("SUPERBLOCKS")?;
+        let of = |key: &SuperblockBytes| {
+            let key: SuperblockKey = transmute!(*key);
+            key.policy == policy
+        };
+        let superblocks = superblocks.keys().flatten().filter(of).collect();
+        let begins = policy.to_be_bytes();
+        let nets = maps.trie::<NetBytes>("NETS")?;
+        let nets = nets.keys().flatten();
+        let nets = nets
+            .filter(|key| key.data().starts_with(&begins))
+            .map(|key| (key.prefix_len(), key.data()))
+            .collect();
+        let ports = maps.trie::<PortBytes>("PORTS")?;
+        let ports = ports.keys().flatten();
+        let ports = ports
+            .filter(|key| key.data().starts_with(&begins))
+            .map(|key| (key.prefix_len(), key.data()))
+            .collect();
+        Ok(Self {
+            superblocks,
+            nets,
+            ports,
+        })
+    }
+
     /// The keys of a policy's tables, in the tables' order.
     fn of(policy: u32, tables: &Tables) -> Self {
         let superblock = |id| {

@@ -2,14 +2,14 @@
 
 use std::io::{self, Read as _};
 
-use aya::{
-    Ebpf,
-    programs::{Iter, links::LinkError},
-};
+use aya::programs::{Iter, links::LinkError};
 use opensafe_common::event::MarkedTask;
 use zerocopy::FromBytes as _;
 
-use super::{held::Held, programs};
+use super::{
+    held::Held,
+    programs::{self, Programs},
+};
 use crate::event::Pid;
 
 /// The iterator's program.
@@ -19,7 +19,7 @@ pub(super) const PROGRAM: &str = "marked_tasks";
 pub(super) fn of(
     sandbox: u32,
     held: Option<&Held>,
-    programs: Option<&mut Ebpf>,
+    programs: Option<&mut Programs>,
 ) -> io::Result<Vec<Pid>> {
     let link = match (held, programs) {
         (Some(held), _) => held
@@ -28,6 +28,7 @@ pub(super) fn of(
             .map_err(|error: LinkError| io::Error::other(programs::with_cause(&error)))?,
         (None, Some(programs)) => {
             let program = programs
+                .ebpf
                 .program_mut(PROGRAM)
                 .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
             <&mut Iter>::try_from(program)

@@ -3,21 +3,29 @@
 //! [`Kernel::load`] makes the maps and loads the programs; nothing is attached yet. [`Kernel::shared`] has those of another
 //! run, if there are any. [`Kernel::install`] writes a policy's tables, [`Kernel::arm`] puts a cgroup under it,
 //! [`Kernel::attach`] makes it all effective. When the value is dropped, everything of it is gone from the
-//! kernel; [`Kernel::let_go`] does not wait for that. Nothing is pinned where any but root could find it.
+//! kernel; [`Kernel::let_go`] does not wait for that. If it is killed, all goes on, and whoever comes can take it up
+//! ([`kept`]).
 
 mod abilities;
-mod btf;
-mod decode;
+pub mod adopt;
+#[allow(unsafe_code)] // bpf(2), for which no crate has a safe wrapper that does this
+mod bpf;
+pub(crate) mod btf;
+pub(crate) mod decode;
 mod held;
 mod hooks;
 mod install;
+pub mod kept;
 pub mod knock;
+mod load;
 mod maps;
 mod marks;
 #[allow(unsafe_code)] // malloc_trim(3), for which there is no safe wrapper
 pub mod memory;
 mod messages;
+mod modify_return;
 mod own;
+mod preemption;
 mod programs;
 mod reader;
 mod records;
@@ -25,37 +33,35 @@ mod seat;
 mod share;
 mod terminal;
 
-use std::{
-    fs::File,
-    io::{self, BufRead as _, BufReader},
-    os::fd::AsFd,
-};
+use std::{collections::BTreeSet, io, os::fd::AsFd};
 
-use aya::{Btf, Ebpf, EbpfError, EbpfLoader, maps::MapError};
+use aya::{EbpfError, maps::MapError};
 use opensafe_common::{
     counter::Counter,
-    layout::Host,
     tables::{Sandbox, UNNOTED_LOOK},
 };
-use zerocopy::IntoBytes;
 
 pub use abilities::{LSM_LIST, listed};
 pub use btf::{BtfError, VMLINUX};
-pub use held::OnWait;
+pub use held::{LET_GO, OnWait, let_go};
 pub use hooks::{Attach, HOOKS, Hook, Purpose};
+pub use own::process_began_cs as began_cs;
 pub use reader::Events;
 pub use share::CGROUP_PARENT;
 pub use terminal::{Terminal, is_master};
 
 use held::{Held, Users};
 use install::Policies;
+use kept::Kept;
+use load::{load_some_way, rename_lock};
 use maps::{Maps, map_error, ring_buffer};
 use messages::Messages;
-use programs::States;
+use programs::{Programs, States};
 use seat::Seat;
 use share::Sharing;
 
 use crate::{
+    enforcement::Way,
     event::{Generation, Pid},
     tables::Tables,
     view::Dev,
@@ -112,6 +118,12 @@ pub enum KernelError {
     /// Whoever started it does not want to wait for another run any more.
     #[error("gave up waiting for another run to load the kernel programs")]
     GivenUp,
+    /// What is to outlive this process could not be kept.
+    #[error("cannot keep the run's state beside its programs: {source}")]
+    Keep {
+        /// Why.
+        source: io::Error,
+    },
     /// The reader's thread could not be started.
     #[error("cannot start the event reader: {0}")]
     Reader(#[from] io::Error),
@@ -124,6 +136,14 @@ pub struct Sizes {
     pub ring_bytes: u32,
     /// Whether to load what stands in for the LSM's hooks even where they are there.
     pub stand_ins: bool,
+}
+
+impl Sizes {
+    /// A run's: room for some twenty thousand events of usual size.
+    pub const RUN: Self = Self {
+        ring_bytes: 8 << 20,
+        stand_ins: false,
+    };
 }
 
 /// Numbers a look at the mounts, among all that any agent takes for the same programs.
@@ -157,20 +177,24 @@ pub enum State {
 pub struct Kernel {
     maps: Maps,
     /// The programs as long as they are ours alone; shared ones live by their links.
-    programs: Option<Ebpf>,
+    programs: Option<Programs>,
     messages: Option<Messages>,
     states: States,
     seat: Seat,
     policies: Policies,
     ring_bytes: u32,
     rename_lock_known: bool,
-    /// Whether BPF was among the active security modules when this began. Not asked again: the sandbox may have taken the
-    /// list away.
-    lsm_listed: bool,
+    /// How the programs of the LSM's hooks are asked; `None` where they are not. Not found out again: the sandbox may have
+    /// taken the list of security modules away.
+    way: Option<Way>,
     /// When it was loaded, in seconds since 1970.
     started_s: u32,
     sharing: Sharing,
     held: Option<Held>,
+    /// What is kept of the run.
+    kept: Option<Kept>,
+    /// Why nothing is, if that was tried.
+    why_not_kept: Option<String>,
 }
 
 impl Kernel {
@@ -186,28 +210,33 @@ impl Kernel {
         }
         let vmlinux = btf::Btf::vmlinux()?;
         let mut rename_lock = rename_lock();
-        let (mut ebpf, mut states) = load_with(sizes, &vmlinux, rename_lock)?;
+        let pins = held.as_ref().and_then(|held| held.device().ok());
+        let pins_device = pins.map_or(0, |device| device.0);
+        let (mut programs, mut states, way) =
+            load_some_way(sizes, &vmlinux, rename_lock, pins_device)?;
         if rename_lock != 0 && !is_loaded(&states, FORGETTING_HOOK) {
             // A state that nobody forgets when its directory goes would be another's.
             rename_lock = 0;
-            (ebpf, states) = load_with(sizes, &vmlinux, rename_lock)?;
+            (programs, states, _) = load_some_way(sizes, &vmlinux, rename_lock, pins_device)?;
         }
-        let messages = Messages::of(&mut ebpf);
-        let mut maps = Maps::of(&mut ebpf)?;
-        let seat = Seat::take(&mut maps)?;
+        let messages = Messages::of(&mut programs.ebpf);
+        let mut maps = Maps::of(&mut programs.ebpf)?;
+        let seat = Seat::take(&mut maps, BTreeSet::new)?;
         Ok(Self {
             maps,
-            programs: Some(ebpf),
+            programs: Some(programs),
             messages,
             states,
             seat: seat.ok_or(KernelError::Absent("place for the first sandbox"))?,
             policies: Policies::new(),
             ring_bytes: sizes.ring_bytes,
             rename_lock_known: rename_lock != 0,
-            lsm_listed: listed() == Some(true),
+            way,
             started_s: own::now_s(),
             sharing,
             held,
+            kept: None,
+            why_not_kept: None,
         })
     }
 
@@ -281,24 +310,25 @@ impl Kernel {
     /// Attaches what was loaded; what is shared is attached already. Where the LSM's hooks are there, the cgroup's are not
     /// used.
     pub fn attach(&mut self, cgroup: &impl AsFd) -> Result<(), KernelError> {
-        let lsm = self.lsm_in_effect();
+        let asked = self.way.is_some();
         let Some(programs) = &mut self.programs else {
             return Ok(());
         };
         for hook in HOOKS {
             let wanted = match hook.attach {
-                Attach::Cgroup => !lsm,
-                Attach::Lsm | Attach::RawTracepoint => true,
+                Attach::Cgroup => !asked,
+                Attach::Lsm => asked,
+                Attach::RawTracepoint => true,
                 // Without anyone to hold its link it is attached when it is asked.
                 Attach::Iterator => self.held.is_some(),
             };
             if wanted && is_loaded(&self.states, hook.program) {
-                programs::attach(programs, hook, cgroup, self.held.as_ref()).map_err(|reason| {
-                    KernelError::Attach {
+                programs
+                    .attach(hook, cgroup, self.held.as_ref())
+                    .map_err(|reason| KernelError::Attach {
                         hook: hook.target,
                         reason,
-                    }
-                })?;
+                    })?;
             }
         }
         self.open_to_others();
@@ -322,6 +352,16 @@ impl Kernel {
             .insert(self.seat.sandbox, &ring, 0)
             .map_err(map_error("EVENTS"))?;
         Ok(Events::start(ring)?)
+    }
+
+    /// Goes on reading the events of a run that was taken up, with those that nobody has read. Once.
+    pub fn unread_events(&mut self) -> Result<Events, KernelError> {
+        let sandbox = self.seat.sandbox;
+        let ring = self.maps.events()?.get(&sandbox, 0);
+        match ring {
+            Ok(ring) => Ok(Events::start(ring)?),
+            Err(_) => self.events(),
+        }
     }
 
     /// What the programs had to say about this sandbox since the last call: rare trouble, in words.
@@ -386,14 +426,13 @@ impl Kernel {
     /// Whether marks go when their tasks do.
     #[must_use]
     pub fn unmarks(&self) -> bool {
-        self.lsm_in_effect() && self.has("task_free")
+        self.way.is_some() && self.has("task_free")
     }
 
-    /// Whether the LSM's programs will be called. A kernel with BPF LSM built in takes and attaches
-    /// them even where `bpf` is not among its active modules, and then never calls them.
+    /// How the programs of the LSM's hooks are asked; `None` where they are not.
     #[must_use]
-    pub fn lsm_in_effect(&self) -> bool {
-        self.has(MAIN_HOOK) && self.lsm_listed
+    pub const fn way(&self) -> Option<Way> {
+        self.way
     }
 
     /// Whether directory states can be cached on this host.
@@ -401,40 +440,6 @@ impl Kernel {
     pub fn caches_directories(&self) -> bool {
         self.rename_lock_known
     }
-}
-
-fn load_with(
-    sizes: &Sizes,
-    vmlinux: &btf::Btf,
-    rename_lock: u64,
-) -> Result<(Ebpf, States), KernelError> {
-    let offsets = vmlinux.offsets()?;
-    let cpus = u32::try_from(aya::util::nr_cpus().map_or(1, |cpus| cpus)).unwrap_or(1);
-    let scratch_slots = (cpus * SCRATCH_SLOTS_A_CPU).max(SCRATCH_SLOTS_AT_LEAST);
-    let host = Host {
-        rename_lock,
-        scratch_slots,
-        setattr_dentry: vmlinux.setattr_dentry(),
-        dentry_is_mounted_on: vmlinux.dentry_is_mounted_on(),
-        reserved: 0,
-    };
-    let btf = Btf::from_sys_fs()
-        .map_err(|error| KernelError::Object(Box::new(EbpfError::BtfError(error))))?;
-    let mut ebpf = EbpfLoader::new()
-        .btf(Some(&btf))
-        .verifier_log_level(programs::verifier_log_level())
-        .override_global("OFFSETS", offsets.as_bytes(), true)
-        .override_global("HOST", host.as_bytes(), true)
-        .map_max_entries("SCRATCH", scratch_slots)
-        .load(OBJECT)
-        .map_err(|error| KernelError::Object(Box::new(error)))?;
-    let stands_in = |hook: &Hook| hook.attach == Attach::Cgroup;
-    let mut states = programs::load(&mut ebpf, vmlinux, &btf, |hook| !stands_in(hook));
-    // What stands in for the LSM's hooks is loaded where they are missing, or to find out.
-    if sizes.stand_ins || listed() == Some(false) || !is_loaded(&states, MAIN_HOOK) {
-        states.append(&mut programs::load(&mut ebpf, vmlinux, &btf, stands_in));
-    }
-    Ok((ebpf, states))
 }
 
 fn is_loaded(states: &States, program: &str) -> bool {
@@ -445,22 +450,3 @@ fn is_loaded(states: &States, program: &str) -> bool {
 const MAIN_HOOK: &str = "file_open";
 /// Without this one, states of directories cannot be kept.
 const FORGETTING_HOOK: &str = "inode_free_security";
-/// Scratch slots for each CPU: a task can be preempted while it holds one.
-const SCRATCH_SLOTS_A_CPU: u32 = 8;
-/// Of 33 KiB each.
-const SCRATCH_SLOTS_AT_LEAST: u32 = 64;
-
-/// Address of the kernel's `rename_lock`, or 0 where the kernel does not tell. The list has a hundred
-/// thousand lines and this is far down, so it is read in pieces and only as far as needed.
-fn rename_lock() -> u64 {
-    const SYMBOL: &str = " rename_lock";
-    let Ok(symbols) = File::open("/proc/kallsyms") else {
-        return 0;
-    };
-    let lines = BufReader::with_capacity(1 << 16, symbols).lines();
-    lines
-        .map_while(Result::ok)
-        .find(|line| line.ends_with(SYMBOL))
-        .and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok())
-        .unwrap_or(0)
-}

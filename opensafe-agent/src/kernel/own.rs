@@ -34,12 +34,19 @@ pub(super) fn now_s() -> u32 {
 
 /// When this process began, as the programs know it. In a time namespace it may be another time, and then this process is nobody
 /// special to them.
-fn began_cs() -> u32 {
-    let own = procfs::process::Process::myself().and_then(|process| process.stat());
+pub(super) fn began_cs() -> u32 {
+    process_began_cs(std::process::id()).unwrap_or(0)
+}
+
+/// When a process began, if it lives: in hundredths of a second since the host was started, modulo 2^32. By that and its id it
+/// is known for sure.
+#[must_use]
+pub fn process_began_cs(process: u32) -> Option<u32> {
+    let process = i32::try_from(process).ok()?;
+    let stat = procfs::process::Process::new(process).and_then(|process| process.stat());
+    let stat = stat.ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))?;
     // In ticks, of which x86-64 has a hundred a second (proc_pid_stat(5)).
-    own.map_or(0, |stat| {
-        u32::try_from(stat.starttime % (1 << 32)).unwrap_or(0)
-    })
+    u32::try_from(stat.starttime % (1 << 32)).ok()
 }
 
 /// Our own namespace of a kind, in which the sandbox starts; 0, which none has, if it cannot be asked.

@@ -34,7 +34,7 @@ use crate::event::Event;
 /// How soon after an event the ring buffer is looked at again.
 const FIRST_PERIOD_MS: u16 = 10;
 /// And how seldom at last. The kernel will have woken us by then.
-const LAST_PERIOD_MS: u16 = 1000;
+const LAST_PERIOD_MS: u16 = 5000;
 // What wakes nobody comes within the kernel's pause after what was read, and is to be found in the second period at the latest.
 const _: () = assert!(FIRST_PERIOD_MS as u64 * 3 * 1_000_000 > PAUSE_NS);
 /// Rounds that empty a full ring buffer of the smallest records.
@@ -60,6 +60,10 @@ struct Shared {
     ended: AtomicBool,
     queue_full: AtomicU64,
     malformed: AtomicU64,
+    /// Records that were read.
+    read: AtomicU64,
+    /// Set once the buffer was found empty.
+    caught_up: AtomicBool,
     news: Notify,
 }
 
@@ -73,6 +77,8 @@ impl Events {
             ended: AtomicBool::default(),
             queue_full: AtomicU64::default(),
             malformed: AtomicU64::default(),
+            read: AtomicU64::default(),
+            caught_up: AtomicBool::default(),
             news: Notify::default(),
         });
         let for_thread = Arc::clone(&shared);
@@ -107,6 +113,18 @@ impl Events {
         }
     }
 
+    /// Records that were read so far.
+    #[must_use]
+    pub fn read(&self) -> u64 {
+        self.shared.read.load(Ordering::Acquire)
+    }
+
+    /// Whether all was read that was there in the beginning.
+    #[must_use]
+    pub fn has_caught_up(&self) -> bool {
+        self.shared.caught_up.load(Ordering::Acquire)
+    }
+
     /// Events dropped because the queue was full, and records that were malformed.
     #[must_use]
     pub fn lost(&self) -> (u64, u64) {
@@ -136,6 +154,7 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
         for _ in 0..RECORDS_A_ROUND {
             let Some(record) = ring.next() else { break };
             any = true;
+            shared.read.fetch_add(1, Ordering::Release);
             match decode(&record, boot_ns) {
                 Ok(event) => {
                     if queue.try_push(event).is_err() {
@@ -157,6 +176,9 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
             // sends then is not the command's.
             rounds_left -= u32::from(last);
             continue;
+        }
+        if !any {
+            shared.caught_up.store(true, Ordering::Release);
         }
         if last {
             shared.ended.store(true, Ordering::Release);
@@ -228,7 +250,10 @@ mod tests {
     #[test]
     fn while_nothing_comes_it_is_looked_for_ever_less_often() {
         let mut periods = Periods::default();
-        let waited: Vec<u16> = (0..9).map(|_| periods.next_ms()).collect();
-        assert_eq!(waited, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+        let waited: Vec<u16> = (0..11).map(|_| periods.next_ms()).collect();
+        assert_eq!(
+            waited,
+            [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000]
+        );
     }
 }

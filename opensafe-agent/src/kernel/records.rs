@@ -10,7 +10,7 @@ use opensafe_common::{
 use super::{
     Kernel, KernelError,
     maps::{Maps, map_error},
-    seat::{Seat, forget},
+    seat::{self, Seat, forget},
 };
 use crate::view::Dev;
 
@@ -61,7 +61,8 @@ fn key(record: RecordKey) -> KeyBytes {
     zerocopy::transmute!(record)
 }
 
-/// Notes where a sandbox's record is. Whether it is no other's.
+/// Notes where a sandbox's record is. Whether it is no other's. That of a run which nobody attends to is closed: who has just
+/// created a file with its number has another file, and it is gone. The caller holds the maps' lock.
 fn keep(maps: &mut Maps, seat: &mut Seat, record: RecordKey) -> Result<bool, KernelError> {
     // include/uapi/linux/bpf.h
     const BPF_NOEXIST: u64 = 1;
@@ -71,10 +72,20 @@ fn keep(maps: &mut Maps, seat: &mut Seat, record: RecordKey) -> Result<bool, Ker
             seat.record = Some(record);
             Ok(true)
         }
-        Err(error) => match records.get(&key(record), 0) {
-            Ok(_) => Ok(false),
-            Err(_) => Err(map_error(RECORDS)(error)),
-        },
+        Err(error) => {
+            let Ok(other) = records.get(&key(record), 0) else {
+                return Err(map_error(RECORDS)(error));
+            };
+            if !seat::is_unattended(maps, other)? {
+                return Ok(false);
+            }
+            let mut records = maps.hash::<KeyBytes, u32>(RECORDS)?;
+            records
+                .insert(key(record), seat.sandbox, 0)
+                .map_err(map_error(RECORDS))?;
+            seat.record = Some(record);
+            Ok(true)
+        }
     }
 }
 
@@ -91,6 +102,16 @@ fn keep_directory(maps: &mut Maps, seat: Seat, record: RecordKey) -> Result<(), 
         .map_err(map_error(DIRECTORIES))
 }
 
+/// The record of a sandbox.
+pub(super) fn of(maps: &mut Maps, sandbox: u32) -> Option<RecordKey> {
+    let records = maps.hash::<KeyBytes, u32>(RECORDS).ok()?;
+    records
+        .iter()
+        .flatten()
+        .find(|(_, of)| *of == sandbox)
+        .map(|(key, _)| zerocopy::transmute!(key))
+}
+
 /// Forgets the record of a sandbox that ends.
 pub(super) fn forget_record(maps: &mut Maps, seat: Seat) {
     if let (Some(record), Ok(mut records)) = (seat.record, maps.hash::<KeyBytes, u32>(RECORDS)) {
@@ -104,14 +125,20 @@ pub(super) fn forget_directories(maps: &mut Maps, seat: Seat) {
 }
 
 /// What runs that were killed have left: their records are closed, and the numbers of their inodes may be other files' by now.
+/// Those of which something is `kept` can be taken up, and stay as they are.
 /// The caller holds the maps' lock, and writes the places.
-pub(super) fn forget_those_of_the_dead(maps: &mut Maps, places: &mut Places) {
-    let is_dead = |owner: u32| {
-        !matches!(owner, 0 | Places::LEFT) && !Path::new(&format!("/proc/{owner}")).exists()
-    };
+pub(super) fn forget_those_of_the_dead(
+    maps: &mut Maps,
+    places: &mut Places,
+    kept: impl Fn() -> BTreeSet<u32>,
+) {
+    if !places.owners.iter().any(|owner| is_dead(*owner)) {
+        return;
+    }
+    let kept = kept();
     let mut dead = BTreeSet::new();
     for (sandbox, owner) in (0..).zip(&mut places.owners) {
-        if is_dead(*owner) {
+        if is_dead(*owner) && !kept.contains(&sandbox) {
             *owner = Places::LEFT;
             dead.insert(sandbox);
         }
@@ -127,6 +154,11 @@ pub(super) fn forget_those_of_the_dead(maps: &mut Maps, places: &mut Places) {
             }
         }
     }
+}
+
+/// Whether a place's owner is a process that is gone.
+pub(super) fn is_dead(owner: u32) -> bool {
+    !matches!(owner, 0 | Places::LEFT) && !Path::new(&format!("/proc/{owner}")).exists()
 }
 
 /// Only those of sandboxes of which `stays` is true.

@@ -2,6 +2,8 @@
 //!
 //! Several runs can share the maps, so places are given out under the lock that goes with them.
 
+use std::collections::BTreeSet;
+
 use opensafe_common::{
     counter::Counter,
     guarded::sandbox_of_note,
@@ -28,11 +30,23 @@ pub(super) struct Seat {
     pub(super) record: Option<RecordKey>,
 }
 
+/// Whether others have places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    None,
+    /// Some have, be it that they are gone and have left who is confined.
+    Some,
+}
+
 impl Seat {
-    /// Takes a place; `None` if there is none. The caller holds the maps' lock.
-    pub(super) fn take(maps: &mut Maps) -> Result<Option<Self>, KernelError> {
+    /// Takes a place; `None` if there is none. The caller holds the maps' lock. `kept` tells in which places are runs that can
+    /// be taken up.
+    pub(super) fn take(
+        maps: &mut Maps,
+        kept: impl Fn() -> BTreeSet<u32>,
+    ) -> Result<Option<Self>, KernelError> {
         let mut places = read(maps)?;
-        records::forget_those_of_the_dead(maps, &mut places);
+        records::forget_those_of_the_dead(maps, &mut places, kept);
         let free = (0..)
             .zip(&mut places.owners)
             .find(|(_, owner)| **owner == 0);
@@ -45,6 +59,23 @@ impl Seat {
         seat.reset_counters(maps)?;
         write(maps, &places)?;
         Ok(Some(seat))
+    }
+
+    /// Takes the place of an agent that is gone. The caller holds the maps' lock, and knows that it is.
+    pub(super) fn take_over(
+        maps: &mut Maps,
+        sandbox: u32,
+        cgroup: u64,
+    ) -> Result<Self, KernelError> {
+        let mut places = read(maps)?;
+        let owner = places.owners.get_mut(sandbox as usize);
+        *owner.ok_or(KernelError::Absent("place of that number"))? = std::process::id();
+        write(maps, &places)?;
+        Ok(Self {
+            cgroup,
+            record: records::of(maps, sandbox),
+            ..Self::at(sandbox)
+        })
     }
 
     const fn at(sandbox: u32) -> Self {
@@ -115,14 +146,26 @@ impl Seat {
         }
     }
 
-    /// Gives the place back. The caller holds the maps' lock.
-    pub(super) fn leave(self, maps: &mut Maps) -> Result<(), KernelError> {
+    /// Gives the place back; who is left then. The caller holds the maps' lock.
+    pub(super) fn leave(self, maps: &mut Maps) -> Result<Others, KernelError> {
         records::forget_directories(maps, self);
         let mut places = read(maps)?;
         if let Some(owner) = places.owners.get_mut(self.sandbox as usize) {
             *owner = 0;
         }
-        write(maps, &places)
+        write(maps, &places)?;
+        let is_free = |owner: &u32| *owner == 0;
+        // One that was killed while it started has a place that nobody will give back. Marks are asked for only then: those of
+        // who has just ended are there for a while.
+        let is_gone =
+            |owner: &u32| is_free(owner) || *owner == Places::LEFT || records::is_dead(*owner);
+        let owners = &places.owners;
+        let is_nobody =
+            owners.iter().all(is_free) || owners.iter().all(is_gone) && !is_anyone_marked(maps);
+        match is_nobody {
+            true => Ok(Others::None),
+            false => Ok(Others::Some),
+        }
     }
 
     /// How many tasks carry this sandbox's mark.
@@ -162,6 +205,13 @@ pub(super) fn next_look(maps: &mut Maps) -> Result<u32, KernelError> {
     Ok(places.looks)
 }
 
+/// Whether any task carries a mark, of whatever sandbox.
+fn is_anyone_marked(maps: &mut Maps) -> bool {
+    // What cannot be asked is taken for yes.
+    maps.hash::<u64, u32>("TASKS")
+        .map_or(true, |tasks| tasks.keys().next().is_some())
+}
+
 type PlacesBytes = [u8; size_of::<Places>()];
 type FirstBytes = [u8; size_of::<FirstCgroup>()];
 
@@ -187,6 +237,12 @@ pub(super) fn forget<K: aya::Pod, V: aya::Pod>(
     for key in keys {
         let _ = map.remove(&key);
     }
+}
+
+/// Whether whoever attended to the run in a place is gone.
+pub(super) fn is_unattended(maps: &mut Maps, sandbox: u32) -> Result<bool, KernelError> {
+    let owner = read(maps)?.owners.get(sandbox as usize).copied();
+    Ok(owner.is_some_and(records::is_dead))
 }
 
 fn read(maps: &mut Maps) -> Result<Box<Places>, KernelError> {

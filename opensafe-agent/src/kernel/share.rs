@@ -2,11 +2,10 @@
 //!
 //! Loading and attaching is most of a start, and every program that is attached costs each system call of everybody, so
 //! runs of the same binary share one set: the first loads it, the others get themselves a descriptor of the file system
-//! ([`Held`]) that has its links and maps. It is gone when the last of them is, however they end.
+//! ([`Held`]) that has its links and maps. It goes with the last of them, and stays if that is killed ([`super::kept`]).
 //!
-//! Which is found by nothing but `/proc`: a process of the same executable that has a BPF file system made by root. So there
-//! is nothing to be left behind, nothing that a sandbox could reach, and nothing to be trusted but what root alone can
-//! have.
+//! It is found where root has mounted it, or, as long as it is not, by `/proc`: a process of the same executable that has a BPF
+//! file system made by root. So nothing is trusted but what root alone can have.
 //!
 //! Where a whole set with room is found, it is joined, and nothing else is looked at: that takes hardly longer beside a
 //! thousand runs than beside one. Else, of any number that start at once, one loads and the others wait for it. Each makes a
@@ -15,7 +14,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     ops::ControlFlow,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -30,10 +29,11 @@ use super::{
     held::{Held, Lock, OnWait, Turn, Users},
     hooks::Attach,
     install::Policies,
-    listed,
+    kept, listed,
     maps::{Maps, PLACES},
     own::now_s,
-    seat::Seat,
+    preemption::passes_over,
+    seat::{Others, Seat},
 };
 
 /// Whether other runs have the same programs and maps.
@@ -53,8 +53,9 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::load`], and if `on_wait` gives up.
     pub fn shared(sizes: &Sizes, on_wait: OnWait<'_>) -> Result<Self, KernelError> {
-        // Where programs are not called, there is little to be shared: what stands in for them belongs to a cgroup.
-        if listed() != Some(true) {
+        // Where the programs of the LSM's hooks are not asked, there is little to be shared: what stands in for them belongs to a
+        // cgroup.
+        if listed() != Some(true) && passes_over().is_some() {
             return Self::load(sizes);
         }
         let mut given_up = false;
@@ -90,9 +91,15 @@ impl Kernel {
 
     /// `None` if there is no room, or what is there cannot be used.
     fn join(sizes: &Sizes, held: Held, lock: Lock) -> Option<Self> {
+        held.way()?;
         let mut maps = Maps::pinned(&held).ok()?;
-        let seat = Seat::take(&mut maps).ok()??;
+        let seat = Seat::take(&mut maps, || kept::places_in(&held)).ok()??;
         drop(lock);
+        Some(Self::of_held(sizes, held, maps, seat))
+    }
+
+    /// A place in a set that is attached.
+    pub(super) fn of_held(sizes: &Sizes, held: Held, maps: Maps, seat: Seat) -> Self {
         // Only a whole set is shared: what has no link is not in this kernel.
         let state = |program| match held.has(program) {
             true => State::Loaded,
@@ -102,7 +109,7 @@ impl Kernel {
             .iter()
             .map(|hook| (hook.program, state(hook.program)))
             .collect();
-        Some(Self {
+        Self {
             maps,
             programs: None,
             messages: None,
@@ -111,11 +118,13 @@ impl Kernel {
             policies: Policies::new(),
             ring_bytes: sizes.ring_bytes,
             rename_lock_known: true,
-            lsm_listed: true,
+            way: held.way(),
             started_s: now_s(),
             sharing: Sharing::Yes,
             held: Some(held),
-        })
+            kept: None,
+            why_not_kept: None,
+        }
     }
 
     /// Everything is attached: lets others join if all that this kernel has is there.
@@ -125,13 +134,20 @@ impl Kernel {
             .iter()
             .filter(|hook| hook.attach != Attach::Cgroup)
             .all(|hook| self.has(hook.program) || self.lacks(hook.program));
-        let (Sharing::Later(lock), Some(held), true) = (waiting, &self.held, is_whole) else {
+        let way = self.way;
+        let (Sharing::Later(lock), Some(held), true) = (waiting, &mut self.held, is_whole) else {
             return;
         };
         // If it cannot be, this run is alone.
-        if self.lsm_in_effect() && self.maps.pin(held).is_ok() {
+        if way.is_some_and(|way| held.note_way(way).is_ok()) && self.maps.pin(held).is_ok() {
             self.programs = None;
             self.sharing = Sharing::Yes;
+            let ours = executable(Path::new("/proc/self"));
+            let mounted = ours
+                .ok_or_else(|| io::ErrorKind::NotFound.into())
+                .and_then(|ours| held.note_executable(ours))
+                .and_then(|()| kept::mount(held));
+            self.why_not_kept = mounted.err().map(|error| error.to_string());
         }
         drop(lock);
     }
@@ -156,9 +172,15 @@ impl Kernel {
         }
         self.seat.disarm(&mut self.maps);
         self.policies.clear(&mut self.maps, self.seat);
-        if self.lock().is_ok_and(|lock| lock.is_some()) {
+        if let Ok(Some(_lock)) = self.lock() {
+            self.forget();
             // A place that is not given back is lost to the others, and no harm.
-            let _ = self.seat.leave(&mut self.maps);
+            let others = self.seat.leave(&mut self.maps);
+            if let (Ok(Others::None), Some(held)) = (others, &mut self.held)
+                && kept::places_in(held).is_empty()
+            {
+                held.close();
+            }
         }
         self.sharing = Sharing::No;
     }
@@ -181,7 +203,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub const CGROUP_PARENT: &str = "opensafe";
 
 /// `BPF_FS_MAGIC` of include/uapi/linux/magic.h.
-const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
+pub(super) const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 
 /// What others have loaded and this run can join, each with its lock taken.
 fn whole(on_wait: OnWait<'_>) -> impl Iterator<Item = (Held, Lock)> {
@@ -214,7 +236,7 @@ fn before(ours: Turn, on_wait: OnWait<'_>) -> impl Iterator<Item = (Held, Lock)>
 }
 
 /// Waits on.
-fn go_on(_: Duration) -> ControlFlow<()> {
+pub(super) fn go_on(_: Duration) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -229,15 +251,22 @@ fn turn(held: &Held, noted_by: Instant) -> Option<Turn> {
     }
 }
 
-/// The BPF file systems that root has made and other processes with our executable have, each once. Those of the latest
-/// processes first, as what they have is the likeliest to have room.
+/// The BPF file systems that root has made and that processes with our executable have mounted or have open, each once. Those of the latest processes first, as what they have is the likeliest to have room.
 fn file_systems() -> impl Iterator<Item = Held> {
     let ours = executable(Path::new("/proc/self"));
+    let of_ours = |held: &Held| ours.is_some_and(|ours| held.is_of_executable(ours));
     let is_ours = move |process: &PathBuf| {
         ours.is_some() && executable(process) == ours && !is_confined(process)
     };
-    let mut known = BTreeSet::new();
-    others()
+    let mounted: Vec<Held> = kept::ours()
+        .filter_map(|place| Held::mounted_at(place).ok())
+        .filter(of_ours)
+        .collect();
+    let mut known: BTreeSet<u64> = mounted
+        .iter()
+        .filter_map(|held| held.stat_device().ok())
+        .collect();
+    let unmounted = others()
         .map(|process| Path::new("/proc").join(process.to_string()))
         .filter(is_ours)
         .flat_map(|process| {
@@ -245,6 +274,9 @@ fn file_systems() -> impl Iterator<Item = Held> {
             descriptors.into_iter().flatten().flatten()
         })
         .filter_map(move |descriptor| file_system(&descriptor.path(), &mut known))
+        // Whoever looks has every set open for a moment, others' too.
+        .filter(move |held| ours.is_some_and(|ours| !held.is_of_another_than(ours)));
+    mounted.into_iter().chain(unmounted)
 }
 
 /// Every other process, the one with the highest id first.
@@ -265,8 +297,10 @@ fn others() -> impl Iterator<Item = u32> {
 /// Whether a process is in a sandbox, as far as its cgroup tells: root in there can make a BPF file system, and nothing in
 /// it, and would have everyone wait for its lock. Where it is not told, it is taken for one.
 fn is_confined(process: &Path) -> bool {
-    let cgroups = fs::read_to_string(process.join("cgroup"));
-    cgroups.map_or(true, |cgroups| is_below_ours(&cgroups))
+    let cgroups = fs::read(process.join("cgroup"));
+    cgroups.map_or(true, |cgroups| {
+        is_below_ours(&String::from_utf8_lossy(&cgroups))
+    })
 }
 
 /// Whether one of the paths in a `/proc/PID/cgroup` is of a cgroup below [`CGROUP_PARENT`] (cgroups(7)).

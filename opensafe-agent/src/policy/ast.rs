@@ -12,7 +12,7 @@ use regorus::unstable::{Expr, Literal, Module, Query, Ref, Rule, RuleBody, RuleH
 use super::error::{At, Located};
 use super::input::KNOWN;
 use super::test::{self, Test};
-use super::{PACKAGE, check};
+use super::{PACKAGE, RESPONSES, check};
 use crate::rules::Origin;
 
 /// What was found in a policy's modules.
@@ -24,6 +24,8 @@ pub(super) struct Declared {
     strings: BTreeMap<String, Origin>,
     /// Ids of rules without a condition: `rules contains {"id": ID, …}`.
     pub(super) unconditional: BTreeMap<String, Origin>,
+    /// Ids of responses without a condition: `responses contains {"id": ID, …}`.
+    pub(super) unconditional_responses: BTreeMap<String, Origin>,
     /// References to input that there is not.
     pub(super) unknown_inputs: Vec<Located>,
 }
@@ -32,9 +34,13 @@ impl Declared {
     pub(super) fn find(modules: &[Ref<Module>]) -> Self {
         let mut declared = Self::default();
         for module in modules {
+            let package = path(&module.package.refr).unwrap_or_default();
             let mut visitor = Visitor {
-                is_sandbox: path(&module.package.refr)
-                    .is_some_and(|path| format!("data.{}", path.join(".")) == PACKAGE),
+                of: match format!("data.{}", package.join(".")).as_str() {
+                    PACKAGE => Some("rules"),
+                    RESPONSES => Some("responses"),
+                    _ => None,
+                },
                 declared: &mut declared,
             };
             for import in &module.imports {
@@ -47,7 +53,12 @@ impl Declared {
         declared
     }
 
-    /// Where the rule `id` seems to be written; several places if it is written several times.
+    /// Every id that is written out.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.ids.keys().map(String::as_str)
+    }
+
+    /// Where the rule or response `id` seems to be written; several places if it is written several times.
     pub(super) fn origins(&self, id: &str) -> Vec<Origin> {
         match self.ids.get(id) {
             Some(origins) => origins.clone(),
@@ -103,7 +114,8 @@ pub(super) fn head(rule: &Rule) -> Option<(String, &Span)> {
 }
 
 struct Visitor<'a> {
-    is_sandbox: bool,
+    /// What a package of ours defines.
+    of: Option<&'static str>,
     declared: &'a mut Declared,
 }
 
@@ -130,13 +142,17 @@ impl Visitor<'_> {
                 key: Some(key),
                 ..
             } => {
-                if self.is_sandbox
+                if let Some(of) = self.of
                     && bodies.is_empty()
-                    && path(refr).is_some_and(|path| path == ["rules"])
+                    && path(refr).is_some_and(|path| path == [of])
                     && let Expr::Object { fields, .. } = key.as_ref()
                     && let Some((id, span)) = id(fields)
                 {
-                    self.declared.unconditional.insert(id, origin(span));
+                    let unconditional = match of {
+                        "rules" => &mut self.declared.unconditional,
+                        _ => &mut self.declared.unconditional_responses,
+                    };
+                    unconditional.insert(id, origin(span));
                 }
                 self.expr(key);
             }
@@ -264,7 +280,7 @@ impl Visitor<'_> {
         else {
             return;
         };
-        if !self.is_sandbox {
+        if self.of.is_none() {
             return;
         }
         let message = match (KNOWN.iter().find(|(known, _)| known == name), below) {

@@ -1,17 +1,19 @@
 //! From what a policy evaluated to, to rules; strict, and with all that is wrong.
 
 mod reader;
+mod response;
 
 use std::collections::BTreeMap;
 
 use opensafe_common::operation::Operation;
 use opensafe_common::verdict::Verdict;
 use regorus::Value as Rego;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::ast::Declared;
 use super::error::{Problem, RuleError};
-use crate::rules::{Defaults, Rule};
+use crate::response::{Response, Trigger};
+use crate::rules::{Defaults, Origin, RECORDS, Rule, RuleSet};
 use reader::Reader;
 
 /// Operations of which a rule says more than that they are about it.
@@ -21,6 +23,12 @@ const VERDICTS: [(&str, Verdict); 3] = [
     ("audit", Verdict::Audit),
     ("deny", Verdict::Deny),
 ];
+
+/// What an error calls one of them.
+const RULE: &str = "rule";
+const RESPONSE: &str = "response";
+/// Responses of one policy: each is asked about every event.
+const MAX_RESPONSES: usize = 256;
 
 /// What a rule can be on.
 fn operations() -> impl Iterator<Item = &'static str> + Clone {
@@ -45,7 +53,7 @@ pub(super) fn rule_set(
     let mut checked = Vec::new();
     match json(rules) {
         Ok(Value::Array(rules)) => {
-            check_ids(&rules, declared, &mut errors);
+            check_ids(RULE, &rules, &declared.unconditional, declared, &mut errors);
             if rules.is_empty() && defaults.is_none() && errors.is_empty() {
                 errors.push(about(
                     "rules",
@@ -78,6 +86,49 @@ pub(super) fn rule_set(
     }
 }
 
+/// The responses, sorted by id. `rules` are those of the sandbox that they are for.
+pub(super) fn responses(
+    responses: &Rego,
+    rules: &RuleSet,
+    declared: &Declared,
+) -> Result<Vec<Response>, Vec<RuleError>> {
+    let mut errors = Vec::new();
+    let mut checked = Vec::new();
+    match json(responses) {
+        Ok(Value::Array(responses)) if responses.len() > MAX_RESPONSES => errors.push(about(
+            "responses",
+            whole(format!(
+                "there are {}; {MAX_RESPONSES} are the most",
+                responses.len()
+            )),
+        )),
+        Ok(Value::Array(responses)) => {
+            let unconditional = &declared.unconditional_responses;
+            check_ids(RESPONSE, &responses, unconditional, declared, &mut errors);
+            for response in &responses {
+                match checked_response(response, rules, declared) {
+                    Ok(response) => checked.push(response),
+                    Err(problems) => errors.extend(problems),
+                }
+            }
+        }
+        Ok(other) => errors.push(about(
+            "responses",
+            whole(format!(
+                "is {}, not a set or an array of responses",
+                kind(&other)
+            )),
+        )),
+        Err(problem) => errors.push(about("responses", problem)),
+    }
+    if errors.is_empty() {
+        checked.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(checked)
+    } else {
+        Err(errors)
+    }
+}
+
 /// `what`, and the name that was probably meant, or those there are.
 pub(super) fn unknown<'a>(
     what: &str,
@@ -89,15 +140,20 @@ pub(super) fn unknown<'a>(
 
 /// The name that was probably meant, or those there are.
 fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let nearest = known
-        .clone()
-        .map(|known| (distance(name, known), known))
-        .min()
-        .filter(|(distance, known)| *distance <= known.chars().count().div_ceil(3));
-    match nearest {
-        Some((_, nearest)) => format!("did you mean \"{nearest}\"?"),
+    match nearest(name, known.clone()) {
+        Some(nearest) => format!("did you mean \"{nearest}\"?"),
         None => choices(known),
     }
+}
+
+/// The name that was probably meant.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .filter(|_| name.len() <= MOST)
+        .map(|known| (distance(name, known), known))
+        .min()
+        .filter(|(distance, known)| *distance <= known.chars().count().div_ceil(3))
+        .map(|(_, nearest)| nearest)
 }
 
 fn checked_defaults(defaults: Option<&Value>, errors: &mut Vec<RuleError>) -> Option<Defaults> {
@@ -119,7 +175,7 @@ fn checked_defaults(defaults: Option<&Value>, errors: &mut Vec<RuleError>) -> Op
             other => match Operation::ALL.iter().find(|known| known.name() == other) {
                 Some(known) => &mut checked.operations[*known as usize],
                 None => {
-                    let what = format!("has an unknown key \"{other}\"");
+                    let what = format!("has an unknown key {}", quoted(other));
                     let known = operations().filter(|name| *name != "socket");
                     errors.push(about("defaults", whole(unknown(&what, other, known))));
                     continue;
@@ -132,7 +188,8 @@ fn checked_defaults(defaults: Option<&Value>, errors: &mut Vec<RuleError>) -> Op
             None => errors.push(about(
                 "defaults",
                 whole(format!(
-                    "{operation} {verdict}: {}",
+                    "{operation} {}: {}",
+                    shown(verdict),
                     meant(verdict.as_str().unwrap_or_default(), names(&VERDICTS))
                 )),
             )),
@@ -141,23 +198,29 @@ fn checked_defaults(defaults: Option<&Value>, errors: &mut Vec<RuleError>) -> Op
     Some(checked)
 }
 
-/// Ids that several rules have, and rules that the text has but the evaluation has not.
-fn check_ids(rules: &[Value], declared: &Declared, errors: &mut Vec<RuleError>) {
+/// Ids that several have, and what the text has but the evaluation has not.
+fn check_ids(
+    what: &str,
+    rules: &[Value],
+    unconditional: &BTreeMap<String, Origin>,
+    declared: &Declared,
+    errors: &mut Vec<RuleError>,
+) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for id in rules.iter().filter_map(|rule| rule.get("id")?.as_str()) {
         *counts.entry(id).or_default() += 1;
     }
     for (id, count) in counts.iter().filter(|(_, count)| **count > 1) {
         errors.push(RuleError {
-            rule: named(id),
+            rule: named(what, id),
             origins: declared.origins(id),
-            problem: whole(format!("{count} different rules have this id")),
+            problem: whole(format!("{count} different {what}s have this id")),
         });
     }
-    for (id, origin) in &declared.unconditional {
+    for (id, origin) in unconditional {
         if !counts.contains_key(id.as_str()) {
             errors.push(RuleError {
-                rule: named(id),
+                rule: named(what, id),
                 origins: vec![origin.clone()],
                 problem: whole(
                     "is undefined, though it has no condition: something that it refers to has no value",
@@ -168,22 +231,82 @@ fn check_ids(rules: &[Value], declared: &Declared, errors: &mut Vec<RuleError>) 
 }
 
 fn checked_rule(rule: &Value, declared: &Declared) -> Result<Rule, Vec<RuleError>> {
-    let Value::Object(object) = rule else {
-        let problem = whole(format!("is {}, not an object", kind(rule)));
-        return Err(vec![about(&format!("rule {}", shown(rule)), problem)]);
+    checked(RULE, rule, declared, |object| Reader::new(object).read()).map(|(mut rule, origin)| {
+        rule.origin = origin;
+        rule
+    })
+}
+
+fn checked_response(
+    response: &Value,
+    rules: &RuleSet,
+    declared: &Declared,
+) -> Result<Response, Vec<RuleError>> {
+    let read = |object: &Map<String, Value>| {
+        let (response, mut problems) = Reader::new(object).read_response();
+        let on = response.as_ref().map(|response| &response.on);
+        problems.extend(
+            on.into_iter()
+                .flat_map(|on| no_such_rules(on, rules, declared)),
+        );
+        (response, problems)
     };
-    let (checked, problems) = Reader::new(object).read();
+    checked(RESPONSE, response, declared, read).map(|(mut response, origin)| {
+        response.origin = origin;
+        response
+    })
+}
+
+/// What is mistyped would never be responded to. A rule that this sandbox does not get, but the text has, is none.
+fn no_such_rules(on: &Trigger, rules: &RuleSet, declared: &Declared) -> Vec<Problem> {
+    let defaults = operations().map(|name| format!("defaults.{name}"));
+    let known: Vec<String> = rules
+        .rules
+        .iter()
+        .map(|rule| rule.id.0.clone())
+        .chain(declared.ids().map(str::to_owned))
+        .chain([RECORDS.to_owned()])
+        .chain(defaults)
+        .collect();
+    let mut problems = Vec::new();
+    for glob in &on.rules {
+        if !known.iter().any(|id| glob.matches(id)) {
+            problems.push(Problem::Key {
+                key: "on.rule",
+                value: shown(&glob.source().into()),
+                problem: format!(
+                    "there is no such rule{}",
+                    nearest(glob.source(), known.iter().map(String::as_str))
+                        .map_or_else(String::new, |nearest| format!(
+                            "; did you mean \"{nearest}\"?"
+                        ))
+                ),
+            });
+        }
+    }
+    problems
+}
+
+/// What an object says, with where it seems to be written, or all that is wrong with it.
+fn checked<T>(
+    what: &str,
+    value: &Value,
+    declared: &Declared,
+    read: impl FnOnce(&Map<String, Value>) -> (Option<T>, Vec<Problem>),
+) -> Result<(T, Option<Origin>), Vec<RuleError>> {
+    let Value::Object(object) = value else {
+        let problem = whole(format!("is {}, not an object", kind(value)));
+        return Err(vec![about(&format!("{what} {}", shown(value)), problem)]);
+    };
+    let (checked, problems) = read(object);
     let id = object.get("id").and_then(Value::as_str);
     let origins = id.map(|id| declared.origins(id)).unwrap_or_default();
     match checked {
-        Some(mut checked) if problems.is_empty() => {
-            checked.origin = origins.into_iter().next();
-            Ok(checked)
-        }
+        Some(checked) if problems.is_empty() => Ok((checked, origins.into_iter().next())),
         _ => Err(problems
             .into_iter()
             .map(|problem| RuleError {
-                rule: id.map_or_else(|| format!("rule {}", shown(rule)), named),
+                rule: id.map_or_else(|| format!("{what} {}", shown(value)), |id| named(what, id)),
                 origins: origins.clone(),
                 problem,
             })
@@ -203,8 +326,8 @@ fn about(what: &str, problem: Problem) -> RuleError {
     }
 }
 
-fn named(id: &str) -> String {
-    format!("rule {id:?}")
+fn named(what: &str, id: &str) -> String {
+    format!("{what} {}", quoted(id))
 }
 
 fn whole(problem: impl Into<String>) -> Problem {
@@ -222,9 +345,16 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
+/// Most characters that an error quotes of a value, and longest name that is taken for a mistyped one.
+const MOST: usize = 120;
+
+/// A name as it is quoted in an error.
+fn quoted(name: &str) -> String {
+    shown(&Value::from(name))
+}
+
 /// A value as it is quoted in an error: not the whole of a long one.
 fn shown(value: &Value) -> String {
-    const MOST: usize = 120;
     let text = value.to_string();
     match text.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -102,7 +102,15 @@ pub enum PolicyError {
         /// The policy.
         policy: String,
     },
-    /// Rules or defaults that make no sense.
+    /// `responses` is not defined for this sandbox, though there is a package for them.
+    #[error(
+        "policy {policy}: data.opensafe.response.responses is undefined for this sandbox\n  write `responses contains {{…}}`, or `responses := []` for none"
+    )]
+    ResponsesUndefined {
+        /// The policy.
+        policy: String,
+    },
+    /// Rules, defaults or responses that make no sense.
     #[error("{}", Each(policy, errors))]
     Rules {
         /// The policy.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use regorus::Value;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::git;
 use crate::rules::glob;
@@ -17,15 +17,18 @@ use crate::rules::glob;
 /// the empty string, so that `sprintf("%s/**", [input.workspace])` is right for it too.
 ///
 /// `input.git_directories` is not here: it is looked up in the workspace when a policy is evaluated.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Input {
     /// The agent's name.
     pub agent: String,
     /// The directory that the agent works in.
+    #[serde(with = "crate::bytes")]
     pub workspace: PathBuf,
     /// The user's home directory.
+    #[serde(with = "crate::bytes")]
     pub home: PathBuf,
     /// The directory for temporary files.
+    #[serde(with = "crate::bytes")]
     pub tmp: PathBuf,
     /// Whom the sandbox's first process runs as.
     pub user: User,
@@ -40,7 +43,7 @@ pub struct Input {
 }
 
 /// A user.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct User {
     pub name: String,
@@ -48,7 +51,7 @@ pub struct User {
 }
 
 /// A machine.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Host {
     /// Its name.
     pub name: String,

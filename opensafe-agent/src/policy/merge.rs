@@ -65,14 +65,23 @@ impl Merged {
             at.line = line;
         }
         for name in self.modules.keys() {
-            while let Some((before, after)) = located.message.split_once(&format!("{name}:")) {
+            let mark = format!("{name}:");
+            let message = std::mem::take(&mut located.message);
+            let mut rest = message.as_str();
+            // What is put in is not looked through again: a file's name may be any, such as the mark.
+            while let Some((before, after)) = rest.split_once(&mark) {
                 let digits =
                     after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-                let (line, rest) = after.split_at(digits);
+                let (line, after) = after.split_at(digits);
                 let place = line.parse().ok().and_then(|line| self.origin(name, line));
-                let Some((file, line)) = place else { break };
-                located.message = format!("{before}{file}:{line}{rest}");
+                let place = match place {
+                    Some((file, line)) => format!("{file}:{line}"),
+                    None => format!("{mark}{line}"),
+                };
+                located.message.extend([before, &place]);
+                rest = after;
             }
+            located.message.push_str(rest);
         }
         located
     }
@@ -177,4 +186,26 @@ fn import_conflicts(modules: &[Ref<Module>]) -> Vec<Located> {
         }
     }
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_called_as_a_package_is_named_once() {
+        let name = "<package opensafe.sandbox>".to_owned();
+        let odd = format!("/p/{name}:5.rego");
+        let merged = Merged {
+            modules: BTreeMap::from([(name.clone(), vec![(2, odd.clone()), (9, "b".into())])]),
+        };
+        let located = merged.locate(Located {
+            at: None,
+            message: format!("twice: {name}:5:1, {name}:12, {name}:x, {name}:99999999999"),
+        });
+        assert_eq!(
+            located.message,
+            format!("twice: {odd}:3:1, b:3, {name}:x, {name}:99999999999")
+        );
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! files ─load→ Policy ─evaluate(&Input)→ RuleSet
+//!                     ─responses(&Input)→ Response
 //! ```
 //! Nothing is skipped: what does not parse, makes no sense or is undefined is an error that names the
 //! rule and where it is written. This module alone knows regorus, of which it takes no built-in that
@@ -24,6 +25,7 @@ use std::time::Duration;
 use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{Engine, PolicyLengthConfig, Value};
 
+use crate::response::Response;
 use crate::rules::RuleSet;
 use ast::Declared;
 pub use error::{At, Located, PolicyError, Problem, RuleError};
@@ -42,6 +44,8 @@ const MAX_COLUMNS: u32 = 64 << 10;
 
 /// The package whose `rules` and `defaults` say what a sandbox may do.
 const PACKAGE: &str = "data.opensafe.sandbox";
+/// The package whose `responses` say what to do about what it does.
+const RESPONSES: &str = "data.opensafe.response";
 
 /// A policy that parses. Evaluating it changes nothing in it.
 #[derive(Clone, Debug)]
@@ -50,7 +54,14 @@ pub struct Policy {
     engine: Engine,
     merged: Merged,
     declared: Declared,
+    /// Whether it has a package for that.
+    responds: bool,
 }
+
+/// A policy's files with what is in them.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct KeptPolicy(Sources);
 
 impl Policy {
     /// Loads a policy from Rego files and directories of them, all of which make one policy.
@@ -64,6 +75,20 @@ impl Policy {
     /// Nothing there, no policy in it, or files that do not parse (all of them are listed).
     pub fn load(sources: &[PathBuf]) -> Result<Self, PolicyError> {
         Self::from_sources(Sources::find(sources, &source::search_path())?)
+    }
+
+    /// The policy that [`Policy::kept`] gave.
+    ///
+    /// # Errors
+    /// As [`Policy::load`], if this version reads Rego otherwise than the one that has kept it.
+    pub fn of_kept(kept: KeptPolicy) -> Result<Self, PolicyError> {
+        Self::from_sources(kept.0)
+    }
+
+    /// All of its files, as they were read: where it can be had again whatever has become of them.
+    #[must_use]
+    pub fn kept(&self) -> KeptPolicy {
+        KeptPolicy(self.sources.clone())
     }
 
     /// What the policy is called: its sources' names.
@@ -89,39 +114,71 @@ impl Policy {
     /// The policy does not evaluate, or what it evaluates to is not what it must be: every rule that
     /// is wrong is listed.
     pub fn evaluate(&self, input: &Input) -> Result<RuleSet, PolicyError> {
-        let shown = &self.sources.shown;
-        let mut engine = self.engine.clone();
-        engine.set_input(input.to_value().map_err(|problem| PolicyError::Input {
-            policy: shown.clone(),
-            problem,
-        })?);
-        let mut query = |name: &str| {
-            query(&mut engine, &format!("{PACKAGE}.{name}")).map_err(|error| {
-                PolicyError::Evaluation {
-                    policy: shown.clone(),
-                    error: self
-                        .sources
-                        .shorten(self.merged.locate(Located::from_regorus(&error))),
-                }
-            })
-        };
-        let defaults = query("defaults")?;
-        let rules = query("rules")?.ok_or_else(|| PolicyError::RulesUndefined {
-            policy: shown.clone(),
+        let mut engine = self.engine_for(input)?;
+        let defaults = self.query(&mut engine, PACKAGE, "defaults")?;
+        let rules = self.query(&mut engine, PACKAGE, "rules")?.ok_or_else(|| {
+            PolicyError::RulesUndefined {
+                policy: self.sources.shown.clone(),
+            }
         })?;
         let checked = check::rule_set(defaults.as_ref(), &rules, &self.declared);
-        let (defaults, rules) = checked.map_err(|errors| PolicyError::Rules {
-            policy: shown.clone(),
-            errors: errors
-                .into_iter()
-                .map(|error| self.sources.shorten_rule(error))
-                .collect(),
-        })?;
+        let (defaults, rules) = checked.map_err(|errors| self.refused(errors))?;
         Ok(RuleSet {
             defaults,
             rules,
             revision: self.sources.revision.clone(),
         })
+    }
+
+    /// What is to be done about what the sandbox does under these rules of its; nothing if the policy has no package
+    /// `opensafe.response`.
+    ///
+    /// # Errors
+    /// As for [`Policy::evaluate`].
+    pub fn responses(&self, input: &Input, rules: &RuleSet) -> Result<Vec<Response>, PolicyError> {
+        if !self.responds {
+            return Ok(Vec::new());
+        }
+        let mut engine = self.engine_for(input)?;
+        let responses = self
+            .query(&mut engine, RESPONSES, "responses")?
+            .ok_or_else(|| PolicyError::ResponsesUndefined {
+                policy: self.sources.shown.clone(),
+            })?;
+        check::responses(&responses, rules, &self.declared).map_err(|errors| self.refused(errors))
+    }
+
+    fn engine_for(&self, input: &Input) -> Result<Engine, PolicyError> {
+        let mut engine = self.engine.clone();
+        engine.set_input(input.to_value().map_err(|problem| PolicyError::Input {
+            policy: self.sources.shown.clone(),
+            problem,
+        })?);
+        Ok(engine)
+    }
+
+    fn query(
+        &self,
+        engine: &mut Engine,
+        package: &str,
+        name: &str,
+    ) -> Result<Option<Value>, PolicyError> {
+        query(engine, &format!("{package}.{name}")).map_err(|error| PolicyError::Evaluation {
+            policy: self.sources.shown.clone(),
+            error: self
+                .sources
+                .shorten(self.merged.locate(Located::from_regorus(&error))),
+        })
+    }
+
+    fn refused(&self, errors: Vec<RuleError>) -> PolicyError {
+        PolicyError::Rules {
+            policy: self.sources.shown.clone(),
+            errors: errors
+                .into_iter()
+                .map(|error| self.sources.shorten_rule(error))
+                .collect(),
+        }
     }
 
     fn from_sources(sources: Sources) -> Result<Self, PolicyError> {
@@ -155,8 +212,19 @@ impl Policy {
             engine,
             merged,
             declared,
+            responds: packages.contains(RESPONSES),
         })
     }
+}
+
+/// What a value that a policy evaluated to says, or what is wrong with it.
+#[cfg(any(test, feature = "untrusted"))]
+pub(crate) fn checked(
+    defaults: Option<&Value>,
+    rules: &Value,
+) -> Result<(crate::rules::Defaults, Vec<crate::rules::Rule>), Vec<String>> {
+    check::rule_set(defaults, rules, &Declared::default())
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
 /// An engine with our limits, and nothing in it.

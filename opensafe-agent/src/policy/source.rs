@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 
 use regorus::Value;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::error::{Located, PolicyError, RuleError};
@@ -20,7 +21,7 @@ const MAX_DEPTH: usize = 32;
 const REVISION_DIGITS: usize = 10;
 
 /// The files that make a policy.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Sources {
     /// As the policy is called in errors: its sources as they were asked for.
     pub(super) shown: String,
@@ -39,11 +40,13 @@ pub(super) struct Sources {
 }
 
 /// A file of a policy.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct File {
     /// Where it was found.
+    #[serde(with = "crate::bytes")]
     pub(super) path: PathBuf,
     /// The same, below the source in which it was found.
+    #[serde(with = "crate::bytes")]
     relative: PathBuf,
     /// What is in it.
     pub(super) text: String,

@@ -1,5 +1,6 @@
 mod checking;
 mod loading;
+mod responding;
 
 use std::fs;
 

@@ -91,6 +91,10 @@ impl std::fmt::Display for Origin {
 pub const RECORDS: &str = "opensafe.records";
 /// Its reason.
 pub const RECORDS_REASON: &str = "a run cannot change what is on record";
+/// The rule by which no run changes what enforces; it holds whatever a policy says.
+pub const PINS: &str = "opensafe.pins";
+/// Its reason.
+pub const PINS_REASON: &str = "a run cannot change what confines it";
 
 /// One rule.
 #[derive(Clone, Debug)]

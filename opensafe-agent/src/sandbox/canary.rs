@@ -20,7 +20,7 @@ use opensafe_common::verdict::{Access, Verdict};
 use super::{
     cgroup::Cgroup,
     error::{RunError, system},
-    stage::{Plan, Waiting},
+    stage::{Fate, Plan, Waiting},
     view::{Writable, view},
 };
 use crate::{
@@ -118,7 +118,7 @@ pub fn send() -> Result<(Kernel, Outcome), RunError> {
         waiting.abandon();
         return Err(error.into());
     }
-    let status = match waiting.release() {
+    let status = match waiting.release(Fate::Opensafes) {
         Ok(mut child) => child
             .wait()
             .map_err(|source| system("wait for the canary", source))?,

@@ -3,13 +3,18 @@
 //! It is worked on by descriptors that are opened when it is made: a sandbox that may unmount could otherwise take away
 //! the path to it, or put another file system there, and not be ended.
 
+mod tree;
+
 use std::{
-    ffi::CString,
+    ffi::OsStr,
     fs::File,
     io::{self, Read as _, Write as _},
     os::{
         fd::{AsFd, OwnedFd},
-        unix::fs::{FileExt as _, MetadataExt as _},
+        unix::{
+            ffi::OsStrExt as _,
+            fs::{FileExt as _, MetadataExt as _},
+        },
     },
     path::{Path, PathBuf},
     thread::sleep,
@@ -19,14 +24,18 @@ use std::{
 use nix::unistd::Pid;
 use rustix::{
     fs::{
-        AtFlags, Dir, FileType, Mode, OFlags, XattrFlags, fgetxattr, fsetxattr, mkdirat, open,
-        openat, unlinkat,
+        AtFlags, Mode, OFlags, XattrFlags, fgetxattr, fsetxattr, mkdirat, open, openat, unlinkat,
     },
     io::Errno,
     path::Arg,
 };
 
-use super::view::{Mountinfo, mountinfo};
+use tree::{DIRECTORY, directory_at, each_below, remove_at};
+
+use super::{
+    freezer,
+    view::{Mountinfo, mountinfo},
+};
 use crate::kernel::CGROUP_PARENT;
 
 /// What can be wrong with cgroups.
@@ -45,6 +54,18 @@ pub enum CgroupError {
         /// Why it failed.
         source: io::Error,
     },
+}
+
+impl CgroupError {
+    /// What the system said.
+    pub(super) fn source(&self) -> io::Error {
+        match self {
+            Self::NotMounted => io::ErrorKind::NotFound.into(),
+            Self::Io { source, .. } => source
+                .raw_os_error()
+                .map_or_else(|| source.kind().into(), io::Error::from_raw_os_error),
+        }
+    }
 }
 
 /// A cgroup that we made. Removed, with all in it, when it is dropped.
@@ -150,9 +171,9 @@ impl Cgroup {
         let opened = || {
             let directory = File::from(directory_at(&parent, name)?);
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-            let kill = openat(&directory, "cgroup.kill", flags, Mode::empty())?;
+            let kill = File::from(openat(&directory, "cgroup.kill", flags, Mode::empty())?);
             let id = directory.metadata()?.ino();
-            Ok((directory, File::from(kill), id))
+            Ok((directory, kill, id))
         };
         match opened() {
             Ok((directory, kill, id)) => Ok(Self {
@@ -206,7 +227,7 @@ impl Cgroup {
         if self.gone {
             return Ok(0);
         }
-        let left = self.count_processes();
+        let left = count_processes(&self.directory);
         let deadline = Instant::now() + KILL_PATIENCE;
         loop {
             // Whoever came in since is ended too.
@@ -238,6 +259,23 @@ impl Cgroup {
             .map_err(|source| self.error("kill all in", source))
     }
 
+    /// Stops all that is in it, and waits until it has.
+    pub fn freeze(&self) -> Result<(), CgroupError> {
+        // Else we stop with the others.
+        let _ = self.leave();
+        freezer::freeze(&self.directory).map_err(|source| self.error("freeze", source))
+    }
+
+    /// Lets all go on that has stopped.
+    pub fn thaw(&self) -> Result<(), CgroupError> {
+        freezer::thaw(&self.directory).map_err(|source| self.error("thaw", source))
+    }
+
+    /// Whether all in it is to stop, whoever has asked for it.
+    pub fn is_frozen(&self) -> Result<bool, CgroupError> {
+        freezer::is_asked_for(&self.directory).map_err(|source| self.error("look at", source))
+    }
+
     /// Goes back to where we were, or to the root, if somebody has moved us into it, as root inside can. Whether they have.
     pub fn leave(&self) -> io::Result<bool> {
         let below = format!("/{CGROUP_PARENT}/{}", self.name);
@@ -253,17 +291,6 @@ impl Cgroup {
             left = left.or_else(|_: io::Error| home.write_all(b"0"));
         }
         left.map(|()| true)
-    }
-
-    /// Processes in it and below, zombies left out.
-    fn count_processes(&self) -> u64 {
-        let mut count = processes_of(&self.directory, PROCESSES);
-        // Those that cannot be looked at are not counted.
-        let _ = each_below(&self.directory, |parent, name| {
-            count += processes_of(parent, [name.as_bytes(), b"/cgroup.procs"].concat());
-            Ok(())
-        });
-        count
     }
 
     /// Removes it and those below.
@@ -294,14 +321,6 @@ const PROCESSES: &str = "cgroup.procs";
 /// Only root of the first user namespace writes what begins so (xattr(7)), and in a sandbox it takes a policy that lets it
 /// change cgroups.
 const OWNER: &str = "trusted.opensafe.owner";
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-
-fn directory_at(parent: impl AsFd, name: impl Arg) -> rustix::io::Result<OwnedFd> {
-    openat(parent, name, DIRECTORY, Mode::empty())
-}
 
 /// Makes `opensafe/NAME`; gives `opensafe`. Another run that ends may take that away in between.
 fn make_within(root: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
@@ -324,12 +343,16 @@ fn make_within(root: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     attempt()
 }
 
-/// One that is gone already is as good as removed.
-fn remove_at(parent: impl AsFd, name: impl Arg) -> rustix::io::Result<()> {
-    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
-        Err(Errno::NOENT) => Ok(()),
-        result => result,
-    }
+/// Processes in a cgroup and below, zombies left out.
+pub(super) fn count_processes(directory: impl AsFd) -> u64 {
+    let directory = directory.as_fd();
+    let mut count = processes_of(directory, PROCESSES);
+    // Those that cannot be looked at are not counted.
+    let _ = each_below(directory, |parent, name| {
+        count += processes_of(parent, [name.as_bytes(), b"/cgroup.procs"].concat());
+        Ok(())
+    });
+    count
 }
 
 fn processes_of(directory: impl AsFd, file: impl Arg) -> u64 {
@@ -344,63 +367,24 @@ fn processes_of(directory: impl AsFd, file: impl Arg) -> u64 {
     }
 }
 
-/// Goes to every directory below one, those further down first, and tells each by its parent and its name. However deep
-/// they are, no more than three are open at a time, and no name gets longer.
-fn each_below(
-    top: impl AsFd,
-    mut leave: impl FnMut(&OwnedFd, &CString) -> rustix::io::Result<()>,
-) -> io::Result<()> {
-    let mut at = directory_at(top, ".")?;
-    let mut way: Vec<CString> = Vec::new();
-    // Of each directory on the way, what is in it and was not gone to yet.
-    let mut ahead = vec![children(&at)?];
-    while let Some(here) = ahead.last_mut() {
-        match here.pop() {
-            Some(name) => match directory_at(&at, &name) {
-                Ok(below) => {
-                    ahead.push(children(&below)?);
-                    way.push(name);
-                    at = below;
-                }
-                Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno.into()),
-            },
-            None => {
-                ahead.pop();
-                if let Some(name) = way.pop() {
-                    at = directory_at(&at, "..")?;
-                    leave(&at, &name)?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-fn children(directory: &OwnedFd) -> io::Result<Vec<CString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let is_itself = matches!(name.to_bytes(), b"." | b"..");
-        if entry.file_type() == FileType::Directory && !is_itself {
-            names.push(name.to_owned());
-        }
-    }
-    Ok(names)
-}
-
 /// Opens the `cgroup.procs` of our own cgroup, and of the root, in case that it goes with us.
 fn homes(mount_point: &Path) -> Vec<File> {
-    let cgroups = std::fs::read_to_string(OWN).unwrap_or_default();
-    let own = cgroups.lines().find_map(|line| line.strip_prefix("0::/"));
-    let directories = own.into_iter().chain([""]);
+    let cgroups = std::fs::read(OWN).unwrap_or_default();
+    let directories = below_root(&cgroups).into_iter().chain([Path::new("")]);
     directories
         .filter_map(|directory| {
             let path = mount_point.join(directory).join(PROCESSES);
             File::options().write(true).open(path).ok()
         })
         .collect()
+}
+
+/// The cgroup v2 that a `/proc/PID/cgroup` names, below the root of the hierarchy (cgroups(7)).
+pub(crate) fn below_root(cgroups: &[u8]) -> Option<&Path> {
+    let path = cgroups
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"0::/"))?;
+    Some(Path::new(OsStr::from_bytes(path)))
 }
 
 /// The text of a file of `/proc`, which is made anew whenever it is read from its start (`seq_read_iter` in fs/seq_file.c). What
@@ -435,43 +419,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_left_before_the_one_they_are_in_however_deep() {
-        // Longer than a path may be, and deeper than descriptors would last.
-        const DEPTH: usize = 3000;
-        let folder = tempfile::tempdir().unwrap();
-        let top = open(folder.path(), DIRECTORY, Mode::empty()).unwrap();
-        let mode = Mode::from_raw_mode(0o755);
-        for name in ["a", "b", "b/c", "b/d"] {
-            mkdirat(&top, name, mode).unwrap();
-        }
-        let mut at = directory_at(&top, "a").unwrap();
-        for _ in 1..DEPTH {
-            mkdirat(&at, "deep", mode).unwrap();
-            at = directory_at(&at, "deep").unwrap();
-        }
-        std::fs::write(folder.path().join("b/file"), "").unwrap();
-        let mut left = Vec::new();
-        each_below(&top, |_, name| {
-            left.push(name.clone());
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(left.len(), DEPTH + 3);
-        let place = |wanted: &str| {
-            let is_it = |name: &CString| name.as_bytes() == wanted.as_bytes();
-            left.iter().position(is_it).unwrap()
-        };
-        assert!(place("c") < place("b") && place("d") < place("b"));
-        assert!(place("deep") < place("a"));
-        // What is not empty stays, and says so.
-        let error = each_below(&top, |parent, name| remove_at(parent, name)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
-        std::fs::remove_file(folder.path().join("b/file")).unwrap();
-        each_below(&top, |parent, name| remove_at(parent, name)).unwrap();
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
-    #[test]
     fn a_file_of_proc_tells_what_is_now_and_all_of_it() {
         const COMM: &str = "/proc/thread-self/comm";
         let comm = File::open(COMM).unwrap();
@@ -486,12 +433,5 @@ mod tests {
         let text = "0::/deep\n".repeat(1000);
         long.write_all_at(text.as_bytes(), 0).unwrap();
         assert_eq!(read_anew(&long).unwrap(), text);
-    }
-
-    #[test]
-    fn what_is_gone_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let top = open(folder.path(), DIRECTORY, Mode::empty()).unwrap();
-        remove_at(&top, "nothing").unwrap();
     }
 }

@@ -21,6 +21,8 @@ use crate::run::Status;
 pub(super) struct Children {
     first: Pid,
     ended: Option<Status>,
+    /// Whether it has stopped, and nobody was told yet.
+    stopped: bool,
     /// Whether there were more than are looked at in one go.
     more: bool,
 }
@@ -38,6 +40,7 @@ impl Children {
         Self {
             first: Pid::from_raw(first.id().cast_signed()),
             ended: None,
+            stopped: false,
             more: false,
         }
     }
@@ -51,17 +54,23 @@ impl Children {
     /// have stopped for a tracer. To be called by the thread that started the first process: it is the one that traces.
     pub(super) fn look(&mut self) -> io::Result<Option<Status>> {
         let first = self.first;
-        let ended = &mut self.ended;
-        let left = bury(|child, status| {
-            if child == first {
-                *ended = Some(status);
-            }
+        let (ended, stopped) = (&mut self.ended, &mut self.stopped);
+        let left = bury(|child, change| match change {
+            Told::Ended(status) if child == first => *ended = Some(status),
+            Told::Stopped if child == first => *stopped = true,
+            Told::Ended(_) | Told::Stopped => {}
         })?;
         self.more = left == Left::Unknown;
         if left == Left::None && self.ended.is_none() {
             return Err(io::Error::from(nix::errno::Errno::ECHILD));
         }
         Ok(self.ended)
+    }
+
+    /// Whether the first process has stopped since this was last asked, as one stops for its terminal or for whoever sends it
+    /// such a signal.
+    pub(super) const fn has_stopped(&mut self) -> bool {
+        std::mem::replace(&mut self.stopped, false)
     }
 
     /// Sends the first process a signal, unless it has ended.
@@ -89,15 +98,24 @@ enum Left {
     Unknown,
 }
 
-/// Tells of every child that has ended and is no more.
-fn bury(mut ended: impl FnMut(Pid, Status)) -> io::Result<Left> {
+/// What became of a child.
+enum Told {
+    /// It is no more.
+    Ended(Status),
+    /// It stands still, and for no tracer.
+    Stopped,
+}
+
+/// Tells of every child that has ended and is no more, or has stopped.
+fn bury(mut tell: impl FnMut(Pid, Told)) -> io::Result<Left> {
     for _ in 0..MAX_AT_ONCE {
-        match wait(WaitOptions::NOHANG) {
+        match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((child, status))) => {
                 let child = Pid::from_raw(child.as_raw_nonzero().get());
                 match Change::of(status) {
-                    Change::Ended(status) => ended(child, status),
-                    Change::Stopped(signal) => let_go_on(child, signal),
+                    Change::Ended(status) => tell(child, Told::Ended(status)),
+                    Change::Stopped(signal) if let_go_on(child, signal) => {}
+                    Change::Stopped(_) => tell(child, Told::Stopped),
                 }
             }
             Ok(None) => return Ok(Left::Living),
@@ -113,7 +131,7 @@ fn bury(mut ended: impl FnMut(Pid, Status)) -> io::Result<Left> {
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     Ended(Status),
-    /// By a signal's number; as nobody asked for stops, it is one for a tracer.
+    /// By a signal's number: for a tracer, or as a job.
     Stopped(i32),
 }
 
@@ -126,10 +144,11 @@ impl Change {
     }
 }
 
-/// Ends that we trace a process, which goes on as if we never had. One that has died meanwhile is no trouble.
-fn let_go_on(child: Pid, signal: i32) {
+/// Ends that we trace a process, which goes on as if we never had: whether we did. One that we do not trace, or that has died
+/// meanwhile, is not found to be traced (`ESRCH` of ptrace(2)).
+fn let_go_on(child: Pid, signal: i32) -> bool {
     let by_user = || ptrace::getsiginfo(child).is_ok_and(|info| info.si_code == SI_USER);
-    let _ = ptrace::detach(child, meant_for_it(signal, by_user));
+    ptrace::detach(child, meant_for_it(signal, by_user)).is_ok()
 }
 
 /// The signal for which a process has stopped, if it would have got it untraced. A real-time signal has no name here and
@@ -180,6 +199,7 @@ mod tests {
         let mut children = Children::of(first);
         sleep(Duration::from_millis(300));
         assert_eq!(children.look().unwrap(), None);
+        assert!(children.has_stopped() && !children.has_stopped());
         for other in others {
             let gone = nix::sys::signal::kill(Pid::from_raw(other.id().cast_signed()), None);
             assert_eq!(gone, Err(nix::errno::Errno::ESRCH));

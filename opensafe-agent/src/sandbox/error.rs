@@ -10,7 +10,11 @@ use super::{
     needs::{Refused, refused},
 };
 use crate::{
-    kernel::KernelError, policy::PolicyError, sink::record::file::CreateError, tables::TableError,
+    kernel::{KernelError, adopt::AdoptError},
+    policy::PolicyError,
+    run::RunId,
+    sink::record::file::CreateError,
+    tables::TableError,
 };
 
 /// Why nothing ran, or not to its end.
@@ -51,6 +55,12 @@ pub enum RunError {
         what: &'static str,
         source: io::Error,
     },
+    #[error(transparent)]
+    Adopt(#[from] AdoptError),
+    #[error(
+        "nothing is kept of a run {0}\n  `opensafe runs` lists those that nobody attends to as unattended"
+    )]
+    NotKept(RunId),
     #[error("interrupted by {0} before the command was started")]
     Interrupted(Signal),
 }

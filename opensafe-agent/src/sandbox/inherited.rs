@@ -11,7 +11,7 @@ use std::{
     os::{fd::RawFd, unix::ffi::OsStringExt as _},
 };
 
-use nix::sys::socket::{UnixAddr, getpeername};
+use nix::sys::socket::{UnixAddr, getpeername, getsockname};
 use opensafe_common::{
     guarded::MAPPINGS,
     operation::Operation,
@@ -129,7 +129,7 @@ fn judged(descriptor: RawFd, rules: &RuleSet, enforced: bool) -> Option<Action> 
     let inode = name.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
     let inode: u64 = std::str::from_utf8(inode).ok()?.parse().ok()?;
     let Some((number, transport, peer)) = peer_of(inode) else {
-        return of_no_known_peer(inode, rules, enforced);
+        return of_no_known_peer(descriptor, inode, rules, enforced);
     };
     let address = match peer.ip() {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -223,18 +223,24 @@ fn of_unix_peer(peer: &UnixAddr, rules: &RuleSet, enforced: bool) -> Option<Acti
 }
 
 /// A socket whose peer, if it has one, is not known: those of families of which no rule tells the peers apart.
-fn of_no_known_peer(inode: u64, rules: &RuleSet, enforced: bool) -> Option<Action> {
+fn of_no_known_peer(
+    descriptor: RawFd,
+    inode: u64,
+    rules: &RuleSet,
+    enforced: bool,
+) -> Option<Action> {
     let listed = |table: &str| {
-        let column = if table == "unix" { 6 } else { 9 };
         fs::read_to_string(format!("/proc/net/{table}")).is_ok_and(|text| {
             text.lines().any(|line| {
-                let inodes = line.split_whitespace().nth(column);
+                let inodes = line.split_whitespace().nth(9);
                 inodes.and_then(|text| text.parse().ok()) == Some(inode)
             })
         })
     };
-    let known = ["unix", "netlink", "tcp", "tcp6", "udp", "udp6"];
-    if known.into_iter().any(listed) {
+    // Not by the kernel's list of Unix sockets, which has their names: any bytes, line ends too, by whoever binds one.
+    let is_unix = getsockname::<UnixAddr>(descriptor).is_ok();
+    let known = ["netlink", "tcp", "tcp6", "udp", "udp6"];
+    if is_unix || known.into_iter().any(listed) {
         return None;
     }
     // Which stand for all of them.
@@ -249,11 +255,16 @@ fn of_no_known_peer(inode: u64, rules: &RuleSet, enforced: bool) -> Option<Actio
 
 /// The flags that it was opened with.
 fn flags(descriptor: RawFd) -> Option<u32> {
-    let information = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+    flags_in(&fs::read(format!("/proc/self/fdinfo/{descriptor}")).ok()?)
+}
+
+/// The flags that fdinfo tells. What else it tells may hold names, which are any bytes: those of the files that an
+/// io_uring was given, that of a DMA buffer.
+pub(crate) fn flags_in(information: &[u8]) -> Option<u32> {
     let line = information
-        .lines()
-        .find_map(|line| line.strip_prefix("flags:"))?;
-    u32::from_str_radix(line.trim(), 8).ok()
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"flags:"))?;
+    u32::from_str_radix(std::str::from_utf8(line).ok()?.trim(), 8).ok()
 }
 
 /// Whom a socket is connected to, by its inode.
@@ -340,6 +351,35 @@ mod tests {
             panic!("{action:?}");
         };
         assert_eq!(peer, Peer::UnixPath(place.into_os_string().into_vec()));
+    }
+
+    #[test]
+    fn flags_are_told_whatever_names_stand_beside_them() {
+        let told = b"pos:\t0\nflags:\t02000002\nmnt_id:\t15\nUserFiles:\t1\n    0: \xff\xfe\n";
+        assert_eq!(flags_in(told), Some(0o2_000_002));
+        assert_eq!(flags_in(b"pos:\t0\nflags:\tx\n"), None);
+    }
+
+    #[test]
+    fn a_name_in_the_list_of_unix_sockets_is_no_line_of_it() {
+        use std::os::linux::net::SocketAddrExt as _;
+        // As it would have to be to pass for the line of a socket that is in no list.
+        const INODE: u64 = u64::MAX / 3;
+        let line = format!("\n0: 00000002 00000000 00010000 0001 01 {INODE} @{INODE}\n\0");
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(line).unwrap();
+        let _bound = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+        let (pipe, _other) = nix::unistd::pipe().unwrap();
+        let judged = of_no_known_peer(pipe.as_raw_fd(), INODE, &rules(), true);
+        assert!(judged.is_some());
+    }
+
+    #[test]
+    fn a_unix_socket_that_is_not_connected_leads_nowhere_whatever_others_are_called() {
+        use std::os::linux::net::SocketAddrExt as _;
+        let address = std::os::unix::net::SocketAddr::from_abstract_name([0xff, 0xfe, b'o']);
+        let other = std::os::unix::net::UnixListener::bind_addr(&address.unwrap()).unwrap();
+        let inherited = nix::unistd::dup(&other).unwrap();
+        assert!(judged(inherited.as_raw_fd(), &rules(), true).is_none());
     }
 
     #[test]

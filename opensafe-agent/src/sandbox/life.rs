@@ -1,39 +1,36 @@
 //! A run while its command lives: events go on record, signals are passed on, the view is kept up to date.
 
+mod mounts;
+
 use std::{
     fs::File,
-    path::Path,
-    process::Child,
     sync::Arc,
-    thread::{self, JoinHandle},
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 
 use nix::{sys::signal::Signal, unistd::Pid as NixPid};
-use opensafe_common::{
-    counter::Counter,
-    verdict::{Access, Verdict},
-};
-use tokio::{runtime::Runtime, sync::mpsc::UnboundedReceiver, time::MissedTickBehavior};
+use opensafe_common::counter::Counter;
+use tokio::{runtime::Runtime, sync::mpsc::UnboundedReceiver};
 
 use super::{
     cgroup::Cgroup,
-    children::{Children, bury_all},
+    children::bury_all,
     error::{RunError, system},
+    job::{First, Job, Progress as Command},
+    respond::Responder,
     sight::Sight,
-    signals::{GRACE, Received},
-    view::first_of_mountinfo,
+    signals::Received,
 };
 use crate::{
-    enrich::{Enriched, Enricher, InForce},
-    event::{Losses, Pid, Place, UnixNano, What},
-    kernel::{Events, Kernel, memory},
+    enrich::{Enriched, Enricher},
+    event::{Losses, Pid, UnixNano, What},
+    kernel::{Events, Kernel, kept::Progress},
     rules::RuleSet,
     run::{Cleanup, Ending, RunEnd, Status, Trouble},
     sink::{Sinks, screen::StandardError},
-    tables::{self, Limits, TableError, Tables},
-    view::Mount,
 };
+use mounts::Next;
 
 /// A run while its command lives.
 pub(super) struct Life {
@@ -50,42 +47,74 @@ pub(super) struct Life {
     kernel: Kernel,
     enricher: Enricher,
     sinks: Sinks<File, StandardError>,
+    responder: Responder,
     ready: Vec<Enriched>,
     /// Whether events came since losses were last noted.
     news: bool,
     /// When they are noted also if none came.
     losses_at: Instant,
+    attended: Attended,
+    /// Events that were taken from the reader.
+    taken: u64,
     asked_to_end: bool,
 }
 
-/// What was seen, and its tables in the making: on a thread of their own, as they take seconds where a policy is long, and events
-/// and signals do not wait.
-struct Next {
-    seen: Sight,
-    since: Instant,
-    tables: JoinHandle<Result<Tables, TableError>>,
+/// What is known of whoever attended to the run before.
+#[derive(Debug)]
+pub(super) struct Attended {
+    /// The first process, if it is no child of ours.
+    first: Option<Pid>,
+    /// How that has ended, if it was told.
+    first_ended: Option<Status>,
+    /// Events that were done with.
+    done: u64,
+    /// Events that were lost with it are not more.
+    killed_at_most: u64,
+}
+
+impl Attended {
+    /// Somebody has left the run when so many events were done with.
+    pub(super) fn left(first: Pid, done: u64) -> Self {
+        Self {
+            first: Some(first),
+            done,
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for Attended {
+    /// Nobody did.
+    fn default() -> Self {
+        Self {
+            first: None,
+            first_ended: None,
+            done: 0,
+            killed_at_most: u64::MAX,
+        }
+    }
 }
 
 /// Said when root inside has moved us.
 const HELD: &str = "was moved into the sandbox's cgroup, and cannot leave it";
+/// Said, once, when the command has stopped and we do not.
+const GOES_ON: &str = "the command has stopped, and opensafe goes on, as events would be lost";
 /// Said when it has left.
 const MOVED: &str = "was moved into the sandbox's cgroup, and has left it";
 
-/// Mounts in namespaces of the sandbox's own that are given a name at most.
-const MAX_MET: usize = 64;
-/// How much of a list of mounts of the sandbox's own is read for that: some ten thousand. What comes after has no name.
-const MAX_MET_BYTES: u64 = 1 << 20;
 /// Events that are put on record before anything else is looked after.
 const MAX_DRAINED: usize = 4096;
 /// How long who is marked, in the cgroup or not, is given to die.
 const LEFT_PATIENCE: Duration = Duration::from_secs(5);
-/// After how long a look that came to nothing is taken again.
-const RETRY: Duration = Duration::from_secs(5);
-/// How much longer than it took to compile what was met is waited before it is done again.
-const COMPILING_TO_PAUSE: u32 = 3;
-/// How often sinks write, and the mount table and our own cgroup are looked at.
+/// How often sinks write, and our own cgroup is looked at.
 const TICK: Duration = Duration::from_millis(100);
-/// How often it is asked for what is told in another way too: losses by the events that came, children by a signal.
+/// How often while nothing happens: a thousand runs that wait do not keep the processors busy.
+const IDLE_TICK: Duration = Duration::from_secs(2);
+/// For how long something is taken to go on after the last event: all that is kept back for a while is out by then.
+const BUSY: Duration = Duration::from_secs(3);
+/// How long after its first process has gone a run waits for what that has told last.
+const GONE_PATIENCE: Duration = Duration::from_millis(100);
+/// How often losses are asked for, of which the events that come tell too.
 const SELDOM: Duration = Duration::from_secs(1);
 
 impl Life {
@@ -94,7 +123,8 @@ impl Life {
         enforce: bool,
         (rules, sight): (Arc<RuleSet>, Sight),
         (kernel, events, enricher): (Kernel, Events, Enricher),
-        sinks: Sinks<File, StandardError>,
+        (sinks, responder): (Sinks<File, StandardError>, Responder),
+        attended: Attended,
     ) -> Self {
         Self {
             enforce,
@@ -107,9 +137,12 @@ impl Life {
             kernel,
             enricher,
             sinks,
+            responder,
             ready: Vec::new(),
             news: false,
             losses_at: Instant::now(),
+            attended,
+            taken: 0,
             asked_to_end: false,
         }
     }
@@ -128,54 +161,74 @@ impl Life {
     pub(super) fn attend(
         &mut self,
         runtime: &Runtime,
-        first: Child,
-        mut signals: UnboundedReceiver<Received>,
+        first: First,
+        signals: UnboundedReceiver<Received>,
         cgroup: &Cgroup,
-    ) -> Result<Status, RunError> {
-        let mut children = Children::of(first);
+    ) -> Result<Option<Status>, RunError> {
+        let mut job = Job::new(first, signals, cgroup);
         runtime.block_on(async {
-            let mut tick = tokio::time::interval(TICK);
-            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            let mut kill_at: Option<Instant> = None;
-            let mut look_at = Instant::now();
+            let mut active_at = Instant::now();
+            let mut tick_at = active_at;
+            let mut goes_on = false;
             loop {
+                let due = tick_at.min(job.due());
+                let mut active = true;
                 tokio::select! {
                     biased;
-                    received = signals.recv() => {
-                        // It may be the one that tells of a child.
-                        look_at = Instant::now();
-                        if let Some(received) = received {
-                            self.asked_to_end |= received.asks_to_end();
-                            pass_on(received, &children, cgroup, &mut kill_at);
+                    Some(received) = job.signal() => {
+                        self.asked_to_end |= received.asks_to_end();
+                        // What stands still cannot end by itself.
+                        if received.asks_to_end() && self.responder.has_frozen() {
+                            job.end();
                         }
+                        job.act_on(received);
                     }
-                    _ = tick.tick() => {
-                        self.tick();
-                        match cgroup.leave() {
-                            Ok(false) => {}
-                            Ok(true) => self.notice(MOVED),
-                            Err(error) => self.notice(&format!("{HELD}: {error}")),
-                        }
-                    }
+                    () = tokio::time::sleep_until(due.into()) => active = false,
+                    () = self.sight.changed() => tick_at = Instant::now(),
                     () = self.events.changed() => {
                         let _ = self.drain();
                     }
                 }
+                if self.responder.carry_out(cgroup, &mut self.sinks) {
+                    job.end();
+                }
                 let now = Instant::now();
-                if kill_at.is_some_and(|at| now >= at) {
-                    end_all(&children, cgroup);
+                if active {
+                    active_at = now;
+                    tick_at = tick_at.min(now + TICK);
                 }
-                if now < look_at && !children.more() {
-                    continue;
+                if now >= tick_at {
+                    self.tick();
+                    self.stay_out_of(cgroup);
+                    let idle = self.next.is_none() && active_at + BUSY < now;
+                    tick_at = Instant::now() + if idle { IDLE_TICK } else { TICK };
                 }
-                look_at = now + SELDOM;
-                match children.look() {
-                    Ok(None) => {}
-                    Ok(Some(status)) => return Ok(status),
+                match job.look() {
+                    Ok(Command::Running) => {}
+                    Ok(Command::Ended(status)) => return Ok(Some(status)),
+                    Ok(Command::Gone) => {
+                        // What it has told last may tell how.
+                        sleep(GONE_PATIENCE);
+                        while !self.drain() {}
+                        return Ok(self.attended.first_ended);
+                    }
                     Err(source) => return Err(system("wait for the command", source)),
+                }
+                if let Err(error) = job.stop_with_it()
+                    && !std::mem::replace(&mut goes_on, true)
+                {
+                    self.notice(&format!("{GOES_ON}: {error}"));
                 }
             }
         })
+    }
+
+    fn stay_out_of(&mut self, cgroup: &Cgroup) {
+        match cgroup.leave() {
+            Ok(false) => {}
+            Ok(true) => self.notice(MOVED),
+            Err(error) => self.notice(&format!("{HELD}: {error}")),
+        }
     }
 
     fn tick(&mut self) {
@@ -194,6 +247,7 @@ impl Life {
             self.sinks.notice(&message);
         }
         self.sinks.tick();
+        self.note();
         self.use_what_is_compiled();
         let is_due = self.failed.is_some() && Instant::now() >= self.again_at;
         if self.next.is_none() && (self.sight.has_changed() || is_due) {
@@ -209,7 +263,13 @@ impl Life {
             && let Some(event) = self.events.take()
         {
             room -= 1;
+            self.taken += 1;
             self.news = true;
+            if let What::Exit { status } = event.what
+                && Some(event.task.pid) == self.attended.first
+            {
+                self.attended.first_ended = Some(Status::from_wait(status.cast_signed()));
+            }
             if let What::UnknownSuperblock { place } = &event.what {
                 let (pid, place) = (event.task.pid, place.clone());
                 self.meet(pid, &place);
@@ -226,131 +286,45 @@ impl Life {
     fn write(&mut self, mut ready: Vec<Enriched>) -> Vec<Enriched> {
         for event in ready.drain(..) {
             self.sinks.write(&event);
+            self.responder.see(&event);
         }
         ready
     }
 
-    /// A sandboxed process met a tmpfs of the sandbox's own that the tables do not know: one that it mounted in a
-    /// namespace of its own. It gets the name that it has there if the sandbox may leave there
-    /// what it likes anyway; every other name (`/usr/bin`) would be one that it chose for itself. What shows other files (an
-    /// overlay, a disk, a tmpfs of others) stays nameless, or rules could be walked around by mounting.
-    fn meet(&mut self, pid: Pid, place: &Place) {
-        if self.next.is_some() || Instant::now() < self.again_at {
-            return; // it is met again
-        }
-        let has_it = |mount: &Mount| mount.dev == place.dev;
-        let view = &self.sight.view;
-        let named = view.mounts.iter().chain(&view.elsewhere).any(has_it);
-        if named && !self.kernel.is_made_since(self.sight.look, place.dev)
-            || view.elsewhere.len() >= MAX_MET
-        {
-            return;
-        }
-        let rules = Arc::clone(&self.rules);
-        let own = |mount: &Mount| {
-            let inside = [mount.point.as_slice(), b"/file"].concat();
-            let access = Access::WRITE.union(Access::CREATE);
-            let decided = rules.decide_path(&inside, access);
-            mount.fs_type == "tmpfs" && decided.verdict != Verdict::Deny
-        };
-        let met = || {
-            let lines = first_of_mountinfo(
-                Path::new(&format!("/proc/{}/mountinfo", pid.0)),
-                MAX_MET_BYTES,
-            );
-            let mounts = lines.unwrap_or_default().into_iter().map(|line| line.mount);
-            mounts
-                .filter(|mount| has_it(mount) && own(mount))
-                .collect::<Vec<_>>()
-        };
-        // A look costs: not for what gets no name anyway. To find that out costs as well, where a sandbox has many mounts.
-        let since = Instant::now();
-        if named || !met().is_empty() {
-            self.look_again(met);
-        } else {
-            self.again_at = Instant::now() + since.elapsed() * COMPILING_TO_PAUSE;
-        }
+    /// Notes how far this process has come, for the one that comes should it be killed.
+    fn note(&mut self) {
+        let waiting = self.enricher.waiting() as u64;
+        self.kernel.note(Progress {
+            events: self.attended.done + self.taken.saturating_sub(waiting),
+            lines: self.sinks.lines(),
+        });
     }
 
-    /// Has the rules compiled for what is seen now.
-    fn look_again(&mut self, met: impl FnOnce() -> Vec<Mount>) {
-        let since = Instant::now();
-        let seen = match self.sight.again(&mut self.kernel, met) {
-            Ok(Some(seen)) => seen,
-            Ok(None) => {
-                self.failed = None;
-                return;
+    /// Events that had been read and were not on record when whoever attended before was killed: those that were sent, and
+    /// neither are done with nor were read by this process. Known once the ring buffer was empty.
+    fn agent_killed(&self, sent: u64) -> u64 {
+        match self.attended.first {
+            Some(_) if self.events.has_caught_up() => {
+                sent.saturating_sub(self.attended.done + self.events.read())
             }
-            Err(error) => return self.keeps(&error),
-        };
-        let (rules, view) = (Arc::clone(&self.rules), seen.view.clone());
-        let tables = move || tables::compile(&rules, &view, Limits::default());
-        match thread::Builder::new()
-            .name("tables".to_owned())
-            .spawn(tables)
-        {
-            Ok(tables) => {
-                self.next = Some(Next {
-                    seen,
-                    since,
-                    tables,
-                });
-            }
-            Err(error) => self.keeps(&error),
+            _ => 0,
         }
     }
 
-    /// Switches to the tables for what was seen, once they are there. If that fails what there was stays: what is new has no
-    /// name then, and the verdict for the nameless.
-    fn use_what_is_compiled(&mut self) {
-        let is_ready = |next: &mut Next| next.tables.is_finished();
-        let Some(Next {
-            seen,
-            since,
-            tables,
-        }) = self.next.take_if(is_ready)
-        else {
-            return;
-        };
-        // A sandbox that mounts without end does not have this compile without end.
-        self.again_at = Instant::now() + since.elapsed() * COMPILING_TO_PAUSE;
-        let tables = match tables.join() {
-            Ok(Ok(tables)) => tables,
-            Ok(Err(error)) => return self.keeps(&error),
-            Err(_) => return self.keeps(&"the compiler panicked"),
-        };
-        let generation = match self.kernel.install(&tables, seen.look, self.enforce) {
-            Ok(generation) => generation,
-            Err(error) => return self.keeps(&error),
-        };
-        drop(tables);
-        memory::give_back();
-        self.failed = None;
-        let policy = InForce {
-            rules: Arc::clone(&self.rules),
-            view: Arc::new(seen.view.clone()),
-        };
-        self.enricher.policy_changed(generation, policy);
-        self.sight = seen;
-    }
-
-    /// Says once that what there was stays, and has it tried again later.
-    fn keeps(&mut self, error: &dyn std::fmt::Display) {
-        self.again_at = Instant::now() + RETRY;
-        let why = keeps(error);
-        if self.failed.as_ref() != Some(&why) {
-            self.sinks.notice(&why);
-            self.failed = Some(why);
-        }
-    }
-
-    fn losses(&self) -> Losses {
+    fn losses(&mut self) -> Losses {
         let (queue_full, malformed) = self.events.lost();
         let counts = self.kernel.counts();
         let sent = counts.of(Counter::Sent);
+        // What is sent while this is asked is not read yet: so the least that was found holds.
+        let agent_killed = self.agent_killed(sent).min(self.attended.killed_at_most);
+        self.attended.killed_at_most = match self.events.has_caught_up() {
+            true => agent_killed,
+            false => u64::MAX,
+        };
         Losses {
             seen: counts.of(Counter::Seen),
-            sent: sent.saturating_sub(queue_full + malformed),
+            sent: sent.saturating_sub(queue_full + malformed + agent_killed),
+            agent_killed,
             ring_full: counts.of(Counter::LostRingFull),
             no_scratch: counts.of(Counter::LostNoScratch),
             queue_full,
@@ -429,6 +403,7 @@ impl Life {
         let mut ready = std::mem::take(&mut self.ready);
         self.enricher.finish(&mut ready);
         self.write(ready);
+        self.responder.finish(&mut self.sinks);
         let losses = self.losses();
         let counts = self.kernel.counts();
         let trouble = Trouble {
@@ -453,39 +428,5 @@ impl Life {
             self.kernel.let_go();
         }
         end
-    }
-}
-
-fn keeps(error: &dyn std::fmt::Display) -> String {
-    format!(
-        "the mounts changed, and the rules could not be carried over to what is new: {error}; it has no name until they can"
-    )
-}
-
-/// Acts on a signal; see [`super::signals`].
-fn pass_on(
-    received: Received,
-    children: &Children,
-    cgroup: &Cgroup,
-    kill_at: &mut Option<Instant>,
-) {
-    if matches!(received.signal, Signal::SIGCHLD | Signal::SIGWINCH) || !received.by_process {
-        return;
-    }
-    if received.asks_to_end() {
-        if kill_at.is_some() {
-            end_all(children, cgroup);
-            return;
-        }
-        *kill_at = Some(Instant::now() + GRACE);
-    }
-    children.signal_first(received.signal);
-}
-
-/// Ends the command and all else. If the cgroup cannot be killed, the command is, and then [`Life::clean_up`] sees to
-/// the others.
-fn end_all(children: &Children, cgroup: &Cgroup) {
-    if cgroup.kill().is_err() {
-        children.signal_first(Signal::SIGKILL);
     }
 }

@@ -165,6 +165,7 @@ mod tests {
             fix: "another kernel".to_owned(),
         };
         Enforcement {
+            way: None,
             exec: Operation::none(vec![missing.clone()]),
             file: Operation::none(vec![missing.clone()]),
             connect: Operation::partial("cgroup hooks", vec![missing.clone()]),

@@ -18,7 +18,11 @@ use nix::{
 };
 use opensafe_common::verdict::{Access, Verdict};
 
-use super::view::{Mountinfo, mountinfo};
+use super::{
+    error::{RunError, system},
+    state::RecordState,
+    view::{Mountinfo, mountinfo},
+};
 use crate::{
     rules::{
         RECORDS, RECORDS_REASON, Rule, RuleId, Severity, Subject,
@@ -29,6 +33,7 @@ use crate::{
         Record,
         file::{CreateError, Existing, Owner},
         place::Invoker,
+        written::Written,
     },
     view::Dev,
 };
@@ -56,6 +61,33 @@ impl RecordPlace {
             existing,
             owner: invoker.owner,
         }
+    }
+
+    /// As it is kept, to be found again.
+    pub(super) fn kept(&self) -> RecordState {
+        RecordState {
+            path: self.path.clone(),
+            runs: self.runs.clone(),
+            owner: self.owner.map(|owner| (owner.uid, owner.gid)),
+        }
+    }
+
+    /// The one that was kept.
+    pub(super) fn of_kept(kept: RecordState) -> Self {
+        Self {
+            path: kept.path,
+            runs: kept.runs,
+            existing: Existing::Replace,
+            owner: kept.owner.map(|(uid, gid)| Owner { uid, gid }),
+        }
+    }
+
+    /// Goes on with the record that is there; also what it has already.
+    pub(super) fn reopen(&self, id: &RunId) -> Result<(Record, Written), RunError> {
+        let written = Written::of(&self.path)
+            .map_err(|error| system("read the run's record", io::Error::other(error)))?;
+        let record = Record::reopen(id.clone(), &self.path, self.owner, &written)?;
+        Ok((record, written))
     }
 
     /// Where what is there already lies, if anything is.
@@ -184,6 +216,7 @@ mod tests {
                 root: root.into(),
                 point: point.into(),
             },
+            writable: true,
         }
     }
 

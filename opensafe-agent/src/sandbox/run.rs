@@ -15,19 +15,25 @@ use std::{
     time::Instant,
 };
 
-use nix::{sys::utsname::uname, unistd::Uid};
+use nix::unistd::Uid;
 
 use super::{
+    adopt::adopt_all,
     cgroup::Cgroup,
+    children::Children,
     command,
     error::{RunError, system},
     inherited,
-    life::Life,
+    job::First,
+    life::{Attended, Life},
     needs::{Need, check, needs},
+    origin::{account, host, is_hosts_pid_namespace, real, tmp},
     record_place::{RecordPlace, directories_above, where_it_is},
+    respond::Responder,
     sight::Sight,
     signals::Signals,
-    stage::{Identity, Plan, Waiting},
+    stage::{Fate, Identity, Plan, Waiting},
+    state::State,
     view::{Writable, view},
     wait::Wait,
 };
@@ -36,15 +42,12 @@ use crate::{
     enforcement::Enforcement,
     enrich::{Enricher, InForce, Process},
     event::{Pid, UnixNano},
-    kernel::{Events, Kernel, KernelError, OnWait, Sizes, memory},
-    policy::{Host, Input, Policy, User},
+    kernel::{Events, Kernel, KernelError, OnWait, Sizes, began_cs, memory},
+    policy::{Host, Input, KeptPolicy, Policy, User},
+    response::Response,
     rules::RuleSet,
     run::{CgroupInfo, HostInfo, Mode, PolicyInfo, RunEnd, RunId, RunStart, UserInfo},
-    sink::{
-        Show, Sinks,
-        record::{Record, place::Invoker},
-        screen::StandardError,
-    },
+    sink::{Show, Sinks, record::Record, screen::StandardError},
     tables::{self, Limits},
     view::View,
 };
@@ -66,6 +69,8 @@ pub struct Request {
     pub user: Option<String>,
     /// Where the record goes.
     pub record: Option<PathBuf>,
+    /// Whether to do what the policy wants done about events.
+    pub respond: bool,
     /// The command and its arguments.
     pub command: Vec<OsString>,
 }
@@ -78,11 +83,9 @@ pub fn run(
 ) -> Result<RunEnd, RunError> {
     // First of all: from here on no signal ends us between a step and its undoing.
     let signals = Signals::block().map_err(|errno| system("take signals", errno.into()))?;
-    let (prepared, carried) = Prepared::new(request)?;
+    let prepared = Prepared::new(request)?;
     let mut wait = Wait::new(&signals, waits);
-    let armed = Armed::new(request, prepared, carried, &mut |waited| {
-        wait.goes_on(waited)
-    });
+    let armed = Armed::new(request, prepared, &mut |waited| wait.goes_on(waited));
     if let Some(received) = wait.asked_to_end() {
         return Err(RunError::Interrupted(received.signal));
     }
@@ -98,19 +101,16 @@ struct Prepared {
     workspace: PathBuf,
     directory: PathBuf,
     host: HostInfo,
+    input: Input,
+    policy: KeptPolicy,
     record: RecordPlace,
     needs: Vec<Need>,
     rules: Arc<RuleSet>,
-}
-
-/// The rules as the kernel is to have them, and the mounts that they were carried over to.
-struct Carried {
-    view: View,
-    tables: tables::Tables,
+    responses: Arc<[Response]>,
 }
 
 impl Prepared {
-    fn new(request: &Request) -> Result<(Self, Carried), RunError> {
+    fn new(request: &Request) -> Result<Self, RunError> {
         let account = account(request.user.as_deref())?;
         let directory = env::current_dir().map_err(RunError::Directory)?;
         let workspace = request
@@ -158,18 +158,18 @@ impl Prepared {
             },
         };
         let mut rules = policy.evaluate(&input)?;
+        let mut responses = policy.responses(&input, &rules)?;
+        responses.retain(|_| request.respond);
         let id = RunId::random()
             .map_err(|error| system("draw a run id", std::io::Error::other(error)))?;
         let record = RecordPlace::new(request.record.as_deref(), &id, &directory);
         let needs = needs(&rules);
         rules.rules.extend(record.rule());
         rules.rules.sort_by(|a, b| a.id.cmp(&b.id));
-        let writable: [&Path; 2] = [&workspace, &tmp];
-        let view = view(&rules, &Writable(&writable))
-            .map_err(|source| system("read the mounts", source))?;
-        let tables = compile(&rules, &view)?;
-        let prepared = Self {
+        Ok(Self {
             id,
+            input,
+            policy: policy.kept(),
             record,
             needs,
             program,
@@ -179,12 +179,18 @@ impl Prepared {
             directory,
             host,
             rules: Arc::new(rules),
-        };
-        Ok((prepared, Carried { view, tables }))
+            responses: responses.into(),
+        })
+    }
+
+    /// What a sandbox will see of the mounts.
+    fn view(&self) -> std::io::Result<View> {
+        let writable: [&Path; 2] = [&self.workspace, &self.input.tmp];
+        view(&self.rules, &Writable(&writable))
     }
 }
 
-fn compile(rules: &RuleSet, view: &View) -> Result<tables::Tables, RunError> {
+pub(super) fn compile(rules: &RuleSet, view: &View) -> Result<tables::Tables, RunError> {
     tables::compile(rules, view, Limits::default()).map_err(|source| RunError::Tables {
         policy: rules.revision.clone(),
         source,
@@ -206,44 +212,30 @@ struct Armed {
 
 /// Of all processes this is not to be ended for want of memory: others would go on unconfined
 /// (include/uapi/linux/oom.h).
-const OOM_SCORE_ADJ_MIN: &str = "-1000";
-/// Room for events: some twenty thousand of usual size.
-const RING_BYTES: u32 = 8 << 20;
+pub(super) const OOM_SCORE_ADJ_MIN: &str = "-1000";
 
 impl Armed {
-    fn new(
-        request: &Request,
-        prepared: Prepared,
-        carried: Carried,
-        on_wait: OnWait<'_>,
-    ) -> Result<Self, RunError> {
+    fn new(request: &Request, prepared: Prepared, on_wait: OnWait<'_>) -> Result<Self, RunError> {
         if !Uid::effective().is_root() {
             return Err(RunError::NotRoot);
         }
         if !is_hosts_pid_namespace() {
             return Err(RunError::PidNamespace);
         }
-        let sizes = Sizes {
-            ring_bytes: RING_BYTES,
-            stand_ins: false,
-        };
-        let mut kernel = Kernel::shared(&sizes, on_wait)?;
+        let mut kernel = Kernel::shared(&Sizes::RUN, on_wait)?;
         let enforcement = kernel.enforcement();
         check(&enforcement, &prepared.needs, request.partial)?;
         let enforce = request.mode == Mode::Enforce;
-        let mut sight = Sight::first(&mut kernel, carried.view)?;
-        let mut generation = kernel.install(&carried.tables, sight.look, enforce)?;
-        drop(carried.tables);
         let cgroup = Cgroup::create(prepared.id.as_str())?;
-        kernel.arm(cgroup.id())?;
         let events = kernel.events()?;
         kernel.attach(cgroup.directory())?;
-        // Loading takes seconds, and only from now on is it noted what is mounted.
-        if let Some(seen) = sight.again(&mut kernel, Vec::new)? {
-            let tables = compile(&prepared.rules, &seen.view)?;
-            generation = kernel.install(&tables, seen.look, enforce)?;
-            sight = seen;
-        }
+        // Nobody is in the cgroup, and nothing is armed. Looked at now: loading takes seconds, what is loaded is kept in a file
+        // system that is mounted for it, and only from here on is it noted what is mounted.
+        let sight = Sight::first(&mut kernel, || prepared.view())?;
+        let tables = compile(&prepared.rules, &sight.view)?;
+        let generation = kernel.install(&tables, sight.look, enforce)?;
+        drop(tables);
+        kernel.arm(cgroup.id())?;
         // Before it is emptied.
         if let Some((device, inode)) = prepared.record.existing()
             && kernel.is_record(device, inode)
@@ -261,6 +253,7 @@ impl Armed {
         };
         let enricher = Enricher::new(generation, policy);
         memory::give_back();
+        adopt_all();
         Ok(Self {
             prepared,
             enforcement,
@@ -283,7 +276,7 @@ impl Armed {
         let Self {
             prepared,
             events,
-            kernel,
+            mut kernel,
             cgroup,
             record,
             enricher,
@@ -303,6 +296,10 @@ impl Armed {
             waiting.abandon();
             return Err(error.into());
         }
+        if let Err(error) = keep(&mut kernel, request, &prepared, &start, waiting.pid()) {
+            waiting.abandon();
+            return Err(error);
+        }
         let signals = match signals.listen() {
             Ok(signals) => signals,
             Err(source) => {
@@ -311,7 +308,7 @@ impl Armed {
             }
         };
         let runtime = match tokio::runtime::Builder::new_current_thread()
-            .enable_time()
+            .enable_all()
             .build()
         {
             Ok(runtime) => runtime,
@@ -323,16 +320,28 @@ impl Armed {
         let began = Instant::now();
         let sinks = Sinks::start(start.clone(), record, show(&start));
         let first = first_process(&start, waiting.pid());
+        let responder = Responder::new(start.id.clone(), prepared.responses, enforce);
+        let not_kept = kernel.why_not_kept().map(|why| {
+            format!("if opensafe is killed, the command is, too, and what it has started is not confined: {why}")
+        });
+        let fate = match kernel.outlives() {
+            Ok(()) => Fate::ItsOwn,
+            Err(_) => Fate::Opensafes,
+        };
         let mut life = Life::new(
             enforce,
             (prepared.rules, sight),
             (kernel, events, enricher),
-            sinks,
+            (sinks, responder),
+            Attended::default(),
         );
         if let Err(error) = spared {
             life.notice(&format!(
                 "when memory runs out, the kernel may choose opensafe: /proc/self/oom_score_adj: {error}"
             ));
+        }
+        if let Some(sentence) = not_kept {
+            life.notice(&sentence);
         }
         for denied in inherited {
             life.put_on_record(denied.on_record(first.clone()));
@@ -340,9 +349,9 @@ impl Armed {
         // Declared after what enforces, so that whatever happens it is dropped before: nothing in the
         // cgroup lives on when the programs go.
         let mut cgroup = cgroup;
-        let (attended, failure) = match waiting.release() {
+        let (attended, failure) = match waiting.release(fate) {
             Ok(child) => (
-                life.attend(&runtime, child, signals, &cgroup).map(Some),
+                life.attend(&runtime, First::Ours(Children::of(child)), signals, &cgroup),
                 None,
             ),
             Err(mut failed) => {
@@ -394,16 +403,41 @@ impl Armed {
                 id: self.cgroup.id(),
             },
             pid: Pid(std::process::id()),
+            outlives: self.kernel.outlives().is_ok(),
         }
     }
 }
 
-/// Whether processes have the ids here that the kernel's programs know them by (`PROC_PID_INIT_INO` of
-/// include/linux/proc_ns.h). Where that cannot be asked, they are taken to have.
-fn is_hosts_pid_namespace() -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    const PROC_PID_INIT_INO: u64 = 0xefff_fffc;
-    std::fs::metadata("/proc/self/ns/pid").map_or(true, |own| own.ino() == PROC_PID_INIT_INO)
+/// Keeps beside the programs what it takes to take up the run, should this process be killed.
+fn keep(
+    kernel: &mut Kernel,
+    request: &Request,
+    prepared: &Prepared,
+    start: &RunStart,
+    first: nix::unistd::Pid,
+) -> Result<(), RunError> {
+    let state = State {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        time_unix_nano: start.time.0,
+        observe: request.mode == Mode::Observe,
+        partial: request.partial,
+        respond: request.respond,
+        directory: prepared.directory.clone(),
+        command: request.command.clone(),
+        user: start.user.clone(),
+        sources: request
+            .policy
+            .iter()
+            .map(|path| path.clone().into())
+            .collect(),
+        record: prepared.record.kept(),
+        cgroup: start.cgroup.id,
+        first: first.as_raw().unsigned_abs(),
+        first_began_cs: began_cs(first.as_raw().unsigned_abs()).unwrap_or(0),
+        input: prepared.input.clone(),
+        policy: prepared.policy.clone(),
+    };
+    Ok(kernel.keep(prepared.id.as_str(), &state.to_bytes()?)?)
 }
 
 /// The process that will become the command.
@@ -444,48 +478,4 @@ fn plan(request: &Request, prepared: &Prepared) -> Plan {
         directory: prepared.directory.clone(),
         environment,
     }
-}
-
-/// The account to run as: the one named, else the one behind sudo, else ours.
-fn account(name: Option<&str>) -> Result<Account, RunError> {
-    match name {
-        Some(name) => Account::named(name).ok_or_else(|| RunError::NoUser(name.to_owned())),
-        None => {
-            let owner = Invoker::current().owner;
-            let uid = owner.map_or_else(|| Uid::current().as_raw(), |owner| owner.uid);
-            Ok(Account::of(uid)
-                .unwrap_or_else(|| nobody_in_particular(uid, owner.map(|owner| owner.gid))))
-        }
-    }
-}
-
-/// An id without an account is allowed, as everywhere in Unix.
-fn nobody_in_particular(uid: u32, gid: Option<u32>) -> Account {
-    Account {
-        name: uid.to_string(),
-        uid,
-        gid: gid.unwrap_or_else(|| nix::unistd::Gid::current().as_raw()),
-        home: env::var_os("HOME").map_or_else(|| "/".into(), PathBuf::from),
-        shell: "/bin/sh".into(),
-    }
-}
-
-fn host() -> Result<HostInfo, RunError> {
-    let names = uname().map_err(|errno| system("ask for the kernel's name", errno.into()))?;
-    Ok(HostInfo {
-        name: names.nodename().to_string_lossy().into_owned(),
-        kernel: names.release().to_string_lossy().into_owned(),
-    })
-}
-
-fn tmp() -> PathBuf {
-    let tmp = env::var_os("TMPDIR")
-        .map(PathBuf::from)
-        .filter(|tmp| tmp.is_absolute());
-    real(&tmp.unwrap_or_else(|| "/tmp".into()))
-}
-
-/// Rules are about where things are.
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

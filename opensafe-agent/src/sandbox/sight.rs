@@ -1,15 +1,16 @@
 //! What a sandbox sees of the mounts, and since when that is known.
 
-use std::{fs::File, io, os::fd::AsFd as _, path::Path};
+use std::{fs::File, future::pending, io, os::fd::AsFd as _, path::Path};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{
     error::{RunError, system},
     view::mountinfo,
 };
 use crate::{
-    kernel::{Kernel, KernelError, Look},
+    kernel::{Kernel, Look},
     view::{Mount, View},
 };
 
@@ -20,17 +21,33 @@ pub(super) struct Sight {
     pub(super) view: View,
     /// The look that it comes from.
     pub(super) look: Look,
-    /// Tells of changes since it was opened.
-    changes: Option<File>,
+    changes: Option<Changes>,
+    /// Whether there was one, and nobody has asked since.
+    told: bool,
+}
+
+/// Tells of changes since it was opened.
+enum Changes {
+    /// Whenever it is asked.
+    Asked(File),
+    /// By itself.
+    Watched(AsyncFd<File>),
 }
 
 impl Sight {
-    /// Of what was seen before the kernel's side was there.
-    pub(super) fn first(kernel: &mut Kernel, view: View) -> Result<Self, KernelError> {
+    /// What `view` sees. The programs are attached: what is mounted from here on is noted.
+    pub(super) fn first(
+        kernel: &mut Kernel,
+        view: impl FnOnce() -> io::Result<View>,
+    ) -> Result<Self, RunError> {
+        // A change is told once for each open file, so it is opened before it is looked.
+        let changes = File::open(OWN).ok().map(Changes::Asked);
+        let look = kernel.look()?;
         Ok(Self {
-            look: kernel.look()?,
-            view,
-            changes: None,
+            view: view().map_err(|source| system("read the mounts", source))?,
+            look,
+            changes,
+            told: false,
         })
     }
 
@@ -41,8 +58,8 @@ impl Sight {
         kernel: &mut Kernel,
         met: impl FnOnce() -> Vec<Mount>,
     ) -> Result<Option<Self>, RunError> {
-        // The file is opened anew: a change is told once for each open file.
-        let changes = File::open(OWN).ok();
+        // The file is opened anew, as in `first`.
+        let changes = File::open(OWN).ok().map(Changes::Asked);
         let look = kernel.look()?;
         let view = self
             .now(kernel, met)
@@ -51,26 +68,43 @@ impl Sight {
         let mut seen = view.mounts.iter().chain(&view.elsewhere);
         if view == self.view && !seen.any(|mount| kernel.is_made_since(self.look, mount.dev)) {
             self.changes = changes;
+            self.told = false;
             return Ok(None);
         }
         Ok(Some(Self {
             view,
             look,
             changes,
+            told: false,
         }))
     }
 
-    /// Whether something was mounted or unmounted since it was last looked (proc_pid_mountinfo(5)).
-    pub(super) fn has_changed(&self) -> bool {
-        let Some(changes) = &self.changes else {
-            return false;
+    /// Waits until something is mounted or unmounted, where that is told; else there is no end to it, and it has to be
+    /// asked. To be called where a runtime is that does input and output.
+    pub(super) async fn changed(&mut self) {
+        self.changes = match self.changes.take() {
+            Some(Changes::Asked(file)) => Some(watch(file)),
+            watched => watched,
         };
-        let mut fds = [PollFd::new(changes.as_fd(), PollFlags::POLLPRI)];
-        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|_| {
-            fds[0]
-                .revents()
-                .is_some_and(|events| events.contains(PollFlags::POLLPRI))
-        })
+        let Some(Changes::Watched(file)) = &self.changes else {
+            return pending().await;
+        };
+        match file.ready(Interest::PRIORITY).await {
+            Ok(mut told) => {
+                told.clear_ready();
+                self.told = true;
+            }
+            Err(_) => pending().await,
+        }
+    }
+
+    /// Whether something was mounted or unmounted since it was last looked, or asked (proc_pid_mountinfo(5)).
+    pub(super) fn has_changed(&mut self) -> bool {
+        match &self.changes {
+            Some(Changes::Asked(file)) => is_told(file),
+            Some(Changes::Watched(_)) => std::mem::take(&mut self.told),
+            None => false,
+        }
     }
 
     /// What is seen now, and of other namespaces what is still there.
@@ -86,4 +120,26 @@ impl Sight {
         view.elsewhere.extend(met());
         Ok(view)
     }
+}
+
+/// The kernel tells each change once for every open file, whoever waits or asks (`mounts_poll` in fs/namespace.c).
+#[expect(
+    deprecated,
+    reason = "a file owns its descriptor for as long as it lives, which is all that the new one asks to be promised"
+)]
+fn watch(file: File) -> Changes {
+    let copy = file.try_clone();
+    match copy.and_then(|copy| AsyncFd::with_interest(copy, Interest::PRIORITY)) {
+        Ok(watched) => Changes::Watched(watched),
+        Err(_) => Changes::Asked(file),
+    }
+}
+
+fn is_told(file: &File) -> bool {
+    let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLPRI)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|_| {
+        fds[0]
+            .revents()
+            .is_some_and(|events| events.contains(PollFlags::POLLPRI))
+    })
 }

@@ -1,16 +1,19 @@
 //! Signals while a command runs.
 //!
 //! `opensafe` and the command are in one process group, so what the terminal sends (Ctrl-C, Ctrl-\,
-//! Ctrl-Z) reaches both: the command acts on it, `opensafe` does not, except for stopping and going on
-//! with it. What someone sends to `opensafe` alone is passed on to the command; if that was a request
-//! to end and the command has not within [`GRACE`], or on a second request, all of it is killed.
+//! Ctrl-Z) reaches both: the command acts on it, `opensafe` does not. What someone sends to `opensafe` alone is passed on
+//! to the command; if that was a request to end and the command has not within [`GRACE`], or on a second request, all of
+//! it is killed.
+//!
+//! A command can have its own terminal send what stops, and not stop for it. So `opensafe` stops only once the command
+//! has, as its shell expects, and not before all of the sandbox stands still: nothing happens in there that nobody reads.
 
 use std::{os::fd::AsFd, time::Duration};
 
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
-        signal::{SigSet, Signal},
+        signal::{SigSet, Signal, raise},
         signalfd::{SfdFlags, SignalFd},
     },
 };
@@ -20,7 +23,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 pub const GRACE: Duration = Duration::from_secs(10);
 
 /// Signals that are taken as messages.
-const TAKEN: [Signal; 8] = [
+const TAKEN: [Signal; 10] = [
     Signal::SIGINT,
     Signal::SIGQUIT,
     Signal::SIGTERM,
@@ -29,6 +32,8 @@ const TAKEN: [Signal; 8] = [
     Signal::SIGUSR2,
     Signal::SIGCHLD,
     Signal::SIGWINCH,
+    Signal::SIGTSTP,
+    Signal::SIGCONT,
 ];
 
 /// Signals that do nothing here: the kernel sends them to the whole process group when one of it reads or writes the
@@ -74,6 +79,16 @@ impl Signals {
     /// Undoes [`Signals::block`] for a process that inherited it.
     pub fn unblock() -> nix::Result<()> {
         blocked().thread_unblock()
+    }
+
+    /// Stops this process until somebody has it go on; if nobody would, because no shell knows it as a job, it does not stop
+    /// (`get_signal` in kernel/signal.c: what stops does not stop an orphaned process group).
+    pub fn stop() -> nix::Result<()> {
+        let stop: SigSet = [Signal::SIGTSTP].into_iter().collect();
+        raise(Signal::SIGTSTP)?;
+        // It comes now.
+        stop.thread_unblock()?;
+        stop.thread_block()
     }
 
     /// A signal that is already there.

@@ -58,6 +58,16 @@ pub struct Waiting {
     failure: File,
 }
 
+/// What becomes of a command whose opensafe is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fate {
+    /// It is killed, too: nothing would confine it any more.
+    Opensafes = b'!',
+    /// It goes on, confined.
+    ItsOwn = b'+',
+}
+
 /// The name of the hidden command.
 pub const ENTER: &str = "__enter";
 
@@ -108,8 +118,8 @@ impl Waiting {
     }
 
     /// Lets it go on; returns once it has become the command, or could not.
-    pub fn release(mut self) -> Result<Child, Failed> {
-        let released = nix::unistd::write(&self.go, b"!");
+    pub fn release(mut self, fate: Fate) -> Result<Child, Failed> {
+        let released = nix::unistd::write(&self.go, &[fate as u8]);
         drop(self.go);
         let mut words = String::new();
         let told = self.failure.read_to_string(&mut words);
@@ -227,15 +237,10 @@ impl<'a> Stage<'a> {
         if let Err(errno) = Signals::unblock() {
             return ("let signals through", errno.into());
         }
-        let opensafe = nix::unistd::getppid();
-        // If opensafe is killed, nobody would know of the command any more. Cleared by the kernel
-        // when a set-user-ID program runs.
-        if let Err(errno) = prctl::set_pdeathsig(Signal::SIGKILL) {
-            return ("tie itself to opensafe", errno.into());
-        }
-        if nix::unistd::getppid() != opensafe {
-            // It was killed just before.
-            return ("tie itself to opensafe", io::ErrorKind::NotFound.into());
+        if byte[0] != Fate::ItsOwn as u8
+            && let Err(error) = tie_to_parent()
+        {
+            return ("tie itself to opensafe", error);
         }
         let mut command = Command::new(self.program);
         if let Some((name, rest)) = self.argv.split_first() {
@@ -243,6 +248,18 @@ impl<'a> Stage<'a> {
         }
         (EXECUTE, command.exec())
     }
+}
+
+/// Has this process killed with opensafe.
+fn tie_to_parent() -> io::Result<()> {
+    let opensafe = nix::unistd::getppid();
+    // Cleared by the kernel when a set-user-ID program runs.
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if nix::unistd::getppid() != opensafe {
+        // It was killed just before.
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(())
 }
 
 /// Opens an inherited pipe by its number and closes the inherited descriptor, so that the command
@@ -259,12 +276,12 @@ fn reopen(number: &OsString, write: bool) -> Option<File> {
 }
 
 impl Identity {
-    fn encode(&self) -> String {
+    pub(super) fn encode(&self) -> String {
         let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();
         format!("{}:{}:{}", self.uid, self.gid, groups.join(","))
     }
 
-    fn decode(text: &str) -> Option<Self> {
+    pub(super) fn decode(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
         Some(Self {
             uid: parts.next()?.parse().ok()?,
@@ -277,7 +294,7 @@ impl Identity {
         })
     }
 
-    fn take_on(&self) -> nix::Result<()> {
+    pub(super) fn take_on(&self) -> nix::Result<()> {
         let groups: Vec<Gid> = self.groups.iter().copied().map(Gid::from_raw).collect();
         setgroups(&groups)?;
         setgid(Gid::from_raw(self.gid))?;

@@ -27,6 +27,8 @@ pub struct Mountinfo {
     pub id: u64,
     /// What a view needs of it.
     pub mount: Mount,
+    /// Whether it may be written to by this mount; the file system as a whole may still be read-only.
+    pub writable: bool,
 }
 
 impl Mountinfo {
@@ -70,10 +72,15 @@ pub fn mountinfo(path: &Path) -> io::Result<Vec<Mountinfo>> {
 pub(super) fn first_of_mountinfo(path: &Path, max_bytes: u64) -> io::Result<Vec<Mountinfo>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(max_bytes).read_to_end(&mut bytes)?;
-    Ok(bytes
+    Ok(mounts_in(&bytes))
+}
+
+/// The lines of a mountinfo that are whole.
+pub(crate) fn mounts_in(bytes: &[u8]) -> Vec<Mountinfo> {
+    bytes
         .split_inclusive(|&byte| byte == b'\n')
         .filter_map(|line| parse_line(line.strip_suffix(b"\n")?))
-        .collect())
+        .collect()
 }
 
 fn parse_line(line: &[u8]) -> Option<Mountinfo> {
@@ -81,6 +88,7 @@ fn parse_line(line: &[u8]) -> Option<Mountinfo> {
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let device = fields.nth(1)?;
     let (root, point) = (fields.next()?, fields.next()?);
+    let mut options = fields.next()?.split(|&byte| byte == b',');
     let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
     let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
     Some(Mountinfo {
@@ -91,6 +99,7 @@ fn parse_line(line: &[u8]) -> Option<Mountinfo> {
             root: unescape(root),
             point: unescape(point),
         },
+        writable: options.any(|option| option == b"rw"),
     })
 }
 

@@ -2,6 +2,8 @@
 
 use std::{ops::ControlFlow, time::Duration};
 
+use nix::sys::signal::Signal;
+
 use super::signals::{Received, Signals};
 
 /// A shorter wait is not worth a word.
@@ -36,9 +38,14 @@ impl<'a, S: FnOnce()> Wait<'a, S> {
 
     /// The signal that asked for an end, if one has come by now.
     pub(super) fn asked_to_end(&mut self) -> Option<Received> {
-        if self.end.is_none() {
-            let mut pending = std::iter::from_fn(|| self.signals.pending());
-            self.end = pending.find(|received| received.asks_to_end());
+        while self.end.is_none()
+            && let Some(received) = self.signals.pending()
+        {
+            match received.signal {
+                // There is no command yet to stop with. If it cannot be, it goes on.
+                Signal::SIGTSTP => drop(Signals::stop()),
+                _ => self.end = Some(received).filter(|received| received.asks_to_end()),
+            }
         }
         self.end
     }

@@ -8,6 +8,7 @@ pub mod fold;
 pub mod object;
 pub mod record;
 pub mod redact;
+pub mod response;
 pub mod screen;
 pub mod summary;
 pub mod terminal;
@@ -22,7 +23,8 @@ use std::{
 use crate::{
     enrich::Enriched,
     event::{Losses, UnixNano},
-    run::{Ending, RunEnd, RunStart, lost},
+    response::Responded,
+    run::{Adopted, Counts, Ending, Responses, RunEnd, RunStart, lost},
 };
 use record::{Record, Store, line};
 use screen::{Screen, StandardError};
@@ -96,6 +98,7 @@ pub struct Sinks<S, O> {
     record: Record<S>,
     show: Show<O>,
     summary: Summary,
+    responses: Responses,
     /// Whether the user was told that the record cannot be written.
     trouble_told: bool,
     /// Losses of which a line was shown.
@@ -103,16 +106,21 @@ pub struct Sinks<S, O> {
 }
 
 impl<S: Store, O: Screen> Sinks<S, O> {
-    /// Puts the run's start on record and shows it.
-    pub fn start(run: RunStart, record: Record<S>, show: Show<O>) -> Self {
-        let mut sinks = Self {
-            summary: Summary::default(),
+    fn new(run: RunStart, record: Record<S>, show: Show<O>, counts: Counts) -> Self {
+        Self {
+            summary: Summary::with(counts),
+            responses: Responses::default(),
             trouble_told: false,
             lost_shown: 0,
             run,
             record,
             show,
-        };
+        }
+    }
+
+    /// Puts the run's start on record and shows it.
+    pub fn start(run: RunStart, record: Record<S>, show: Show<O>) -> Self {
+        let mut sinks = Self::new(run, record, show, Counts::default());
         let recorded = sinks.record.start(&sinks.run);
         sinks.tell_trouble(recorded);
         match &mut sinks.show {
@@ -121,6 +129,39 @@ impl<S: Store, O: Screen> Sinks<S, O> {
             Show::Nothing(_) => {}
         }
         sinks
+    }
+
+    /// Goes on with a run that was taken up, and has `counts` on record already. A record that does not have the run's start
+    /// gets it.
+    pub fn resume(
+        run: RunStart,
+        record: Record<S>,
+        has_start: bool,
+        show: Show<O>,
+        counts: Counts,
+        adopted: &Adopted,
+    ) -> Self {
+        let mut sinks = Self::new(run, record, show, counts);
+        if !has_start {
+            let recorded = sinks.record.start(&sinks.run);
+            sinks.tell_trouble(recorded);
+        }
+        let recorded = sinks.record.adopted(adopted);
+        sinks.tell_trouble(recorded);
+        match &mut sinks.show {
+            Show::Lines(terminal) => terminal.adopted(&sinks.run, adopted),
+            Show::Json(screen) => {
+                screen.show(&json_line(|out| line::adopted(&sinks.run.id, adopted, out)));
+            }
+            Show::Nothing(_) => {}
+        }
+        sinks
+    }
+
+    /// Lines about events that are on record.
+    #[must_use]
+    pub const fn lines(&self) -> u64 {
+        self.record.lines()
     }
 
     /// Takes an event.
@@ -135,6 +176,30 @@ impl<S: Store, O: Screen> Sinks<S, O> {
             }
             Show::Nothing(_) => {}
         }
+    }
+
+    /// Takes what was done about an event, or could not be.
+    pub fn respond(&mut self, responded: &Responded) {
+        self.responses.add(responded);
+        let recorded = self.record.respond(responded);
+        self.tell_trouble(recorded);
+        match &mut self.show {
+            Show::Lines(terminal) | Show::Nothing(terminal) => {
+                terminal.responded(responded, &self.run);
+            }
+            Show::Json(screen) => screen.show(&json_line(|out| {
+                line::response(&self.run.id, responded, out)
+            })),
+        }
+    }
+
+    /// What those who are told of an alert are told: an object with lines of the record, and a sentence.
+    #[must_use]
+    pub fn told_of(&self, responded: &Responded) -> Vec<u8> {
+        let mut out = Vec::new();
+        // None with the values that the types allow.
+        let _ = line::told(&self.run, responded, &mut out);
+        out
     }
 
     /// Writes what waits. To be called every 100 ms.
@@ -178,6 +243,7 @@ impl<S: Store, O: Screen> Sinks<S, O> {
             status: ending.status,
             counts: self.summary.counts(),
             touched: self.summary.touched(),
+            responses: std::mem::take(&mut self.responses),
             losses: self.record.account(&ending.losses),
             trouble: ending.trouble,
             cleanup: ending.cleanup,

@@ -1,13 +1,17 @@
 //! Made-up runs and events for tests.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
-    enforcement::{Enforcement, Missing, Operation},
+    enforcement::{Enforcement, Missing, Operation, Way},
     enrich::{Action, Enriched, Peer, Process, Ruling, Target},
     event::{Losses, Pid, UnixNano},
+    response::{Deed, Outcome, Responded},
     rules::{Defaults, RuleId, Severity},
-    run::{CgroupInfo, Cleanup, Ending, HostInfo, Mode, PolicyInfo, RunStart, Status, UserInfo},
+    run::{
+        Adopted, CgroupInfo, Cleanup, Ending, HostInfo, Mode, PolicyInfo, RunStart, Status,
+        UserInfo,
+    },
 };
 use opensafe_common::operation::Operation as Kind;
 use opensafe_common::verdict::{Access, Verdict};
@@ -29,6 +33,7 @@ pub(crate) fn start() -> RunStart {
             defaults: Defaults::default(),
         },
         enforcement: Enforcement {
+            way: Some(Way::Lsm),
             exec: Operation::full("BPF LSM"),
             file: Operation::full("BPF LSM"),
             connect: Operation::full("BPF LSM"),
@@ -53,6 +58,7 @@ pub(crate) fn start() -> RunStart {
             id: 4711,
         },
         pid: Pid(4700),
+        outlives: true,
     }
 }
 
@@ -66,10 +72,21 @@ pub(crate) fn partly() -> Enforcement {
         }]
     };
     Enforcement {
+        way: None,
         exec: Operation::none(lsm()),
         file: Operation::none(lsm()),
         connect: Operation::full("cgroup hooks"),
         operation: Operation::none(lsm()),
+    }
+}
+
+/// [`start`]'s run was taken up.
+pub(crate) fn adopted() -> Adopted {
+    Adopted {
+        time: UnixNano(TIME + 20_000_000_000),
+        pid: Pid(4800),
+        unattended: Duration::from_millis(12_300),
+        lost: 2,
     }
 }
 
@@ -360,6 +377,40 @@ fn others() -> Vec<Enriched> {
     .zip(4730..)
     .map(|((name, action), pid)| event(120, process(name, pid), action))
     .collect()
+}
+
+/// Everything that can be done about an event, and that can come of it.
+pub(crate) fn responses() -> Vec<Responded> {
+    let failed = |error: &str, why: &str| Outcome::Failed {
+        error: error.into(),
+        why: why.into(),
+    };
+    let events = events();
+    let respond = |after_ms: u64, deed, count, outcome| Responded {
+        time: UnixNano(TIME + after_ms * 1_000_000),
+        response: "secrets".into(),
+        deed,
+        reason: "somebody looks for keys".into(),
+        count,
+        event: Arc::new(events[2].clone()),
+        outcome,
+    };
+    let command = failed(
+        "exit_status",
+        "/usr/bin/mail ended with exit status 1: no\nmail",
+    );
+    vec![
+        respond(31, Deed::Note, 1, Outcome::Done),
+        respond(32, Deed::Alert, 5, Outcome::Done),
+        respond(33, Deed::Command, 5, command),
+        respond(34, Deed::Webhook, 5, Outcome::Done),
+        respond(35, Deed::Freeze, 1, Outcome::Done),
+        respond(36, Deed::Thaw, 1, Outcome::Done),
+        respond(37, Deed::Freeze, 1, Outcome::Observed),
+        respond(38, Deed::Kill, 1, Outcome::Observed),
+        respond(39, Deed::Freeze, 1, Outcome::Late),
+        respond(40, Deed::Kill, 7, Outcome::Done),
+    ]
 }
 
 /// Events whose names try to be something else: two lines, a colour, a cursor's movement, JSON.

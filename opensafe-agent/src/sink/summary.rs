@@ -28,6 +28,15 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// With what is on record already.
+    #[must_use]
+    pub fn with(counts: Counts) -> Self {
+        Self {
+            counts,
+            ..Self::default()
+        }
+    }
+
     /// Counts an event.
     pub fn add(&mut self, event: &Enriched) {
         let action = &event.action;

@@ -13,14 +13,16 @@ use unicode_width::UnicodeWidthStr as _;
 use super::{
     fold::{Due, Fold, Group, Kind},
     object::{object_text, operation_word, who},
+    response::said,
     screen::Screen,
     text::{printable, printable_path},
 };
 use crate::{
     enforcement::{Enforcement, Level},
     enrich::{Enriched, Process, Ruling},
+    response::Responded,
     rules::Severity,
-    run::{Mode, RunEnd, RunStart, lost},
+    run::{Adopted, Mode, RunEnd, RunStart, lost},
 };
 use opensafe_common::verdict::Verdict;
 
@@ -105,10 +107,40 @@ impl<O: Screen> Terminal<O> {
         self.screen.settle();
     }
 
+    /// Shows what was done about an event, but for what is for the record only.
+    pub fn responded(&mut self, responded: &Responded, run: &RunStart) {
+        let Some(said) = said(responded, &run.id, &self.home) else {
+            return;
+        };
+        let style = if said.is_failure {
+            self.styles.denied
+        } else {
+            self.styles.would
+        };
+        let text = fitted(&format!("opensafe: {}", said.text()), self.screen.columns());
+        // Colours have no width, and come after.
+        let word = format!("{style}{}{style:#}", said.word);
+        self.screen.show(&text.replacen(said.word, &word, 1));
+    }
+
     /// Shows a sentence.
     pub fn notice(&mut self, sentence: &str) {
         self.screen
             .show(&format!("opensafe: {}\n", printable(sentence.as_bytes())));
+    }
+
+    /// Shows that a run was taken up.
+    pub fn adopted(&mut self, run: &RunStart, adopted: &Adopted) {
+        let unattended = duration(adopted.unattended);
+        let lost = match adopted.lost {
+            0 => "no event was lost".to_owned(),
+            1 => "1 event was lost".to_owned(),
+            lost => format!("{lost} events were lost"),
+        };
+        self.notice(&format!(
+            "run {} is attended to again · nobody did for {unattended}, in which {lost} · it was confined all the time",
+            run.id
+        ));
     }
 
     /// Shows that a run has ended and what it did.
@@ -335,6 +367,13 @@ fn summary(run: &RunStart, end: &RunEnd, record: &Path, home: &Path) -> String {
         || "the command never ran".to_owned(),
         |status| status.to_string(),
     );
+    let ended = match &end.responses.killed_by {
+        Some(response) => format!(
+            "{ended} as response {} asked",
+            printable(response.as_bytes())
+        ),
+        None => ended,
+    };
     let mut text = format!(
         "opensafe: run {} ended after {}, {ended}\n",
         run.id,
@@ -375,6 +414,12 @@ fn summary(run: &RunStart, end: &RunEnd, record: &Path, home: &Path) -> String {
     } else {
         some(attempts, denial)
     });
+    if end.responses.done > 0 {
+        facts.push(some(end.responses.done, "response"));
+    }
+    if end.responses.failed > 0 {
+        facts.push(format!("{} failed", some(end.responses.failed, "response")));
+    }
     facts.push(format!("{} lost", some(lost(&end.losses), "event")));
     let _ = writeln!(text, "          {}", facts.join(" · "));
 

@@ -75,6 +75,89 @@ fn lines(screen: Shared) -> Show<Shared> {
 }
 
 #[test]
+fn what_is_done_about_events_is_shown_and_a_kill_explains_the_end() {
+    let path = Path::new("/home/me/.local/state/opensafe/runs/7f3k2aaa.jsonl");
+    for (name, columns) in [("wide", None), ("narrow", Some(80))] {
+        let run = samples::start();
+        let record = Record::to_store(run.id.clone(), path, Vec::new());
+        let screen = Shared(std::rc::Rc::default(), columns);
+        let mut sinks = Sinks::start(run, record, lines(screen.clone()));
+        for responded in samples::responses() {
+            sinks.respond(&responded);
+        }
+        let end = sinks.end(Ending {
+            status: Some(Status::Signal(9)),
+            ..samples::ending()
+        });
+        assert_eq!(end.responses.killed_by.as_deref(), Some("secrets"));
+        assert_eq!((end.responses.done, end.responses.failed), (4, 1));
+        insta::assert_snapshot!(format!("responses_{name}"), screen.0.take());
+    }
+}
+
+#[test]
+fn an_alert_is_shown_also_where_nothing_else_is() {
+    let run = samples::start();
+    let record = Record::to_store(run.id.clone(), Path::new("/r"), Vec::new());
+    let screen = Shared::default();
+    let nothing = Show::Nothing(Terminal::new(screen.clone(), Path::new(HOME), false));
+    let mut sinks = Sinks::start(run, record, nothing);
+    sinks.respond(&samples::responses()[0]);
+    assert_eq!(screen.0.borrow().as_str(), "");
+    sinks.respond(&samples::responses()[1]);
+    assert!(
+        screen
+            .0
+            .borrow()
+            .starts_with("opensafe: alert  response secrets: ")
+    );
+}
+
+#[test]
+fn who_is_told_of_an_alert_is_told_in_one_line_of_json() {
+    let run = samples::start();
+    let record = Record::to_store(run.id.clone(), Path::new("/r"), Vec::new());
+    let sinks = Sinks::start(run, record, lines(Shared::default()));
+    let told = String::from_utf8(sinks.told_of(&samples::responses()[1])).unwrap();
+    assert_eq!(told.matches('\n').count(), 1);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert!(
+        told["text"]
+            .as_str()
+            .unwrap()
+            .contains("5 events, the last: denied read ~/.ssh/id_ed25519")
+    );
+    assert_eq!(told["response"]["opensafe.response.id"], "secrets");
+    assert_eq!(told["event"]["file.path"], "/home/me/.ssh/id_ed25519");
+    assert_eq!(told["run"]["gen_ai.agent.name"], "agent");
+}
+
+#[test]
+fn a_run_that_is_taken_up_says_so_and_goes_on_with_what_was_counted() {
+    let path = Path::new("/home/me/.local/state/opensafe/runs/7f3k2aaa.jsonl");
+    let run = samples::start();
+    let record = Record::to_store(run.id.clone(), path, Vec::new());
+    let screen = Shared::default();
+    let mut counts = crate::run::Counts::default();
+    counts.file.deny = 3;
+    let show = lines(screen.clone());
+    let mut sinks = Sinks::resume(run, record, true, show, counts, &samples::adopted());
+    let events = samples::events();
+    for event in &events {
+        sinks.write(event);
+    }
+    let denied = |event: &&crate::enrich::Enriched| {
+        let ruling = event.action.ruling();
+        event.action.name() == "file"
+            && ruling
+                .is_some_and(|ruling| ruling.verdict == opensafe_common::verdict::Verdict::Deny)
+    };
+    let denials = events.iter().filter(denied).count() as u64;
+    assert_eq!(sinks.end(samples::ending()).counts.file.deny, 3 + denials);
+    insta::assert_snapshot!(screen.0.take());
+}
+
+#[test]
 fn a_run_shows_its_start_its_denials_and_its_end() {
     let shown = shown(
         &samples::start(),

@@ -144,9 +144,11 @@ impl Requested {
     }
 }
 
-/// User address of the path that the current system call was given; 0 if it is none that we know.
-#[inline(always)]
-fn requested_in_system_call() -> u64 {
+/// User address of the path that the current system call was given; 0 if it is none that we know. A function that the verifier
+/// checks once; see [`crate::path`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn requested_in_system_call() -> u64 {
     let (first_at, second_at) = (constant!(OFFSETS.pt_regs_di), constant!(OFFSETS.pt_regs_si));
     let Some(call) = SystemCall::current() else {
         return 0;

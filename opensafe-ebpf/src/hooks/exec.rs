@@ -45,10 +45,28 @@ pub fn check(actor: &Actor, ctx: &LsmContext) -> i32 {
 #[inline(always)]
 pub fn map(actor: &Actor, ctx: &LsmContext) -> i32 {
     let file = File(argument(ctx, 0));
-    if argument(ctx, 2) & PROT_EXEC == 0 || file.0 == 0 {
+    if file.0 == 0 || protection(ctx) & PROT_EXEC == 0 {
         return 0;
     }
     as_code(actor, file)
+}
+
+/// What may be done with what is mapped. `security_mmap_file(file, asked, flags)` has yet to find out (`mmap_prot` of
+/// security/security.c): for old programs, what is readable is code. Here also where the mount forbids that, which nobody
+/// would notice but by a denial.
+#[inline(always)]
+fn protection(ctx: &LsmContext) -> u64 {
+    // include/uapi/linux/personality.h
+    const READ_IMPLIES_EXEC: u32 = 0x0040_0000;
+    if constant!(HOST.before_functions) == 0 {
+        return argument(ctx, 2);
+    }
+    let asked = argument(ctx, 1);
+    let personality = Task::current().personality().unwrap_or(READ_IMPLIES_EXEC);
+    if asked & PROT_READ != 0 && personality & READ_IMPLIES_EXEC != 0 {
+        return asked | PROT_EXEC;
+    }
+    asked
 }
 
 /// `file_mprotect(area, asked, protection)`: what is mapped already becomes code.
@@ -64,6 +82,7 @@ pub fn protect(actor: &Actor, ctx: &LsmContext) -> i32 {
 }
 
 // include/uapi/asm-generic/mman-common.h
+const PROT_READ: u64 = 0x1;
 const PROT_EXEC: u64 = 0x4;
 
 #[inline(always)]

@@ -133,7 +133,8 @@ pub fn attributes(actor: &Actor, ctx: &LsmContext) -> i32 {
     at_path(actor, ctx, Access::ATTRIBUTES)
 }
 
-/// `inode_setattr(dentry, attributes)`, from Linux 6.3 on with another argument before them. Only what no
+/// `inode_setattr(dentry, attributes)`, from Linux 6.3 on with another argument before them, and before the function that
+/// calls it earlier. Only what no
 /// other hook sees: times that are set (utimensat(2)).
 #[inline(always)]
 pub fn times(actor: &Actor, ctx: &LsmContext) -> i32 {
@@ -143,10 +144,10 @@ pub fn times(actor: &Actor, ctx: &LsmContext) -> i32 {
     let first = constant!(HOST.setattr_dentry) as usize;
     let valid = argument(ctx, first + 1) + u64::from(constant!(OFFSETS.iattr_ia_valid));
     let valid = crate::kernel::read::<u32>(valid).unwrap_or(SETS_TIMES);
-    if valid & SETS_TIMES == 0 || valid & SIZE != 0 || acts_for_the_kernel() {
+    if valid & SETS_TIMES == 0 || valid & SIZE != 0 {
         return 0;
     }
-    change(actor, Dentry(argument(ctx, first)), Access::ATTRIBUTES)
+    attributes_of(actor, Dentry(argument(ctx, first)))
 }
 
 /// `inode_setxattr`, `inode_removexattr`, `inode_set_acl`, `inode_remove_acl`: the second argument is the
@@ -164,7 +165,7 @@ pub fn flags(actor: &Actor, ctx: &LsmContext) -> i32 {
 
 #[inline(always)]
 fn attributes_of(actor: &Actor, dentry: Dentry) -> i32 {
-    if acts_for_the_kernel() {
+    if acts_for_the_kernel() || is_private(dentry) {
         return 0;
     }
     change(actor, dentry, Access::ATTRIBUTES)
@@ -293,9 +294,17 @@ fn at_path(actor: &Actor, ctx: &LsmContext, access: Access) -> i32 {
         return 0;
     }
     match Path(argument(ctx, 0)).dentry() {
+        Some(dentry) if is_private(dentry) => 0,
         Some(dentry) => change(actor, dentry, access),
         None => on_unreadable(actor),
     }
+}
+
+/// Whether nobody is asked about a file by the hooks' callers. Where these programs run before those, they see it all the
+/// same; in a directory of that kind nobody has a name for anything, so the hooks of names need not ask.
+#[inline(always)]
+fn is_private(dentry: Dentry) -> bool {
+    constant!(HOST.before_functions) != 0 && dentry.inode().is_some_and(Inode::is_private)
 }
 
 /// Whether a character device is a terminal, by its major number (Documentation/admin-guide/devices.txt).

@@ -35,9 +35,9 @@ const CLONE_INTO_CGROUP: u64 = 1 << 33;
 #[inline(always)]
 pub fn alloc(ctx: &LsmContext) -> i32 {
     let child = Task(ctx.arg::<u64>(0));
+    // A mark that was left at this address is nobody's.
+    unmark(child);
     let Some(sandbox) = current_sandbox() else {
-        // A mark that was left at this address is nobody's.
-        unmark(child);
         return 0;
     };
     if ctx.arg::<u64>(1) & CLONE_INTO_CGROUP != 0

@@ -3,6 +3,7 @@
 use aya_ebpf::programs::LsmContext;
 use opensafe_common::{
     counter::Counter,
+    event::flag,
     operation::{How, Operation},
     room::Room,
     tables::SuperblockKey,
@@ -13,7 +14,7 @@ use super::{capability::is_inner, own::shares_mounts, spread::any_spreads};
 use crate::{
     actor::Actor,
     decide::{self, By},
-    gate::{change, operation, plain_operation},
+    gate::{change, operation, plain_operation, refuse},
     kernel::{
         Credentials, Dentry, FileSystemContext, FileSystemType, Mount, Path, Superblock, Task,
         argument, read,
@@ -69,6 +70,11 @@ pub fn unmount(actor: &Actor, ctx: &LsmContext) -> i32 {
     // include/linux/fs.h
     const MNT_DETACH: u64 = 2;
     let mount = Mount(argument(ctx, 0));
+    if let Some(root) = mount.root()
+        && decide::is_pins(root.superblock())
+    {
+        return refuse(actor, root, Access::DELETE, flag::RECORD);
+    }
     // What goes here goes wherever the mount around it has peers.
     let mut around = mount.around();
     if argument(ctx, 1) & MNT_DETACH != 0 && any_spreads(mount) {

@@ -60,11 +60,17 @@ const BESIDE_A_RUN: &str = "mkfifo /tmp/beside && {
     read -r _ </tmp/beside && exec \"$@\"
 }";
 
+/// What a kernel is started with that has BPF LSM and does not ask it, as many distributions' are: programs then run before
+/// the functions that ask.
+const WITHOUT_BPF_LSM: &str = "lsm=landlock,lockdown,yama,apparmor";
+
 /// What drives the built agent, in a guest.
 const SCENARIOS: &str = "/share/bin/opensafe-scenarios";
 
 /// The scenarios to which a kernel may make a difference.
 const OF_KERNEL: &str = "--of-kernel";
+/// Of those, the attacks.
+const ATTACKS: &str = "--attacks";
 
 /// Recorded sessions, seen from the repository's root.
 const TRAJECTORIES: &str = "../shared/corpus/trajectories";
@@ -100,25 +106,30 @@ pub(super) fn scenarios(ground: &Ground<'_>) -> Result<Plan> {
         chosen => chosen.iter().map(String::as_str).collect(),
     };
     let parts = parts(&kernels, ground.args.whole);
-    if parts.len() < 2 * kernels.len() {
+    if !ground.args.whole {
         say(
-            "escapes, ordinary work and whatever a kernel may make a difference to are tried on each kernel, the rest on one; \
-             --whole: everything on each",
+            "escapes, ordinary work and whatever a kernel may make a difference to are tried on each kernel, the escapes also on \
+             one without BPF LSM, the rest on one; --whole: everything on each, and without BPF LSM on each",
         );
     }
-    let job = |(kernel, part): &(&str, &str)| Job {
+    let job = |part: &Part<'_>| Job {
         guest: Guest {
             timeout: SCENARIOS_TAKE,
             // Two guests of one processor get more done than two of two on a machine with two; one has more than one, for
             // what only happens then.
-            cpus: Some(if (*kernel, *part) == (demo::KERNEL, OF_KERNEL) {
+            cpus: Some(if *part == Part::of_kernel(demo::KERNEL) {
                 2
             } else {
                 1
             }),
-            name: format!("{kernel}{part}"),
-            out: repo::target().join(format!("vm/out/{kernel}{part}")),
-            ..Guest::new(kernel, &ground.built, &beside_a_run(&[SCENARIOS, part]))
+            name: part.name(),
+            out: repo::target().join("vm/out").join(part.name()),
+            cmdline: part.cmdline.to_owned(),
+            ..Guest::new(
+                part.kernel,
+                &ground.built,
+                &beside_a_run(&[SCENARIOS, part.scenarios]),
+            )
         },
         read: scenarios_told,
     };
@@ -177,37 +188,85 @@ fn beside_a_run<'a>(command: &[&'a str]) -> Vec<&'a str> {
     [&["sh", "-c", BESIDE_A_RUN, "sh"], command].concat()
 }
 
-/// What each guest runs: a kernel, and a part of the scenarios. Everything is tried on one kernel; on the others, unless
-/// the whole is asked for, that to which a kernel may make a difference. The longest come first.
-fn parts<'a>(kernels: &[&'a str], whole: bool) -> Vec<(&'a str, &'static str)> {
+/// What a guest runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part<'a> {
+    kernel: &'a str,
+    /// Words for the kernel.
+    cmdline: &'static str,
+    scenarios: &'static str,
+}
+
+impl<'a> Part<'a> {
+    const fn of_kernel(kernel: &'a str) -> Self {
+        Self {
+            kernel,
+            cmdline: "",
+            scenarios: OF_KERNEL,
+        }
+    }
+
+    const fn without_bpf_lsm(kernel: &'a str, whole: bool) -> Self {
+        Self {
+            cmdline: WITHOUT_BPF_LSM,
+            scenarios: if whole { OF_KERNEL } else { ATTACKS },
+            ..Self::of_kernel(kernel)
+        }
+    }
+
+    fn name(&self) -> String {
+        let lsm = if self.cmdline.is_empty() {
+            ""
+        } else {
+            "-without-bpf-lsm"
+        };
+        format!("{}{lsm}{}", self.kernel, self.scenarios)
+    }
+}
+
+/// What each guest runs: a kernel, and a part of the scenarios. Everything is tried on one kernel; on the others, and on that one
+/// without BPF LSM, unless the whole is asked for, that to which a kernel may make a difference. The longest come first.
+fn parts<'a>(kernels: &[&'a str], whole: bool) -> Vec<Part<'a>> {
     let one = kernels
         .iter()
         .find(|kernel| **kernel == demo::KERNEL)
         .or(kernels.first());
-    let others = kernels
-        .iter()
-        .filter(|kernel| whole || Some(*kernel) == one)
-        .map(|kernel| (*kernel, "--others"));
-    let of_kernel = kernels.iter().map(|kernel| (*kernel, OF_KERNEL));
-    others.chain(of_kernel).collect()
+    let chosen = || {
+        kernels
+            .iter()
+            .filter(move |kernel| whole || Some(*kernel) == one)
+    };
+    let others = chosen().map(|kernel| Part {
+        scenarios: "--others",
+        ..Part::of_kernel(kernel)
+    });
+    let of_kernel = kernels.iter().map(|kernel| Part::of_kernel(kernel));
+    let without_bpf_lsm = chosen().map(|kernel| Part::without_bpf_lsm(kernel, whole));
+    others.chain(of_kernel).chain(without_bpf_lsm).collect()
 }
 
 fn scenarios_told(guest: &Guest, outcome: &Outcome) -> Result<Tally> {
     let mut tally = scenario_counts(guest, outcome)?;
     let output = String::from_utf8_lossy(&outcome.stdout);
-    tally.again.extend(again(&guest.kernel, &output));
+    tally
+        .again
+        .extend(again(&guest.kernel, &guest.cmdline, &output));
     Ok(tally)
 }
 
 /// What tries the scenarios again that failed, on the same kernel.
-fn again(kernel: &str, output: &str) -> Option<String> {
+fn again(kernel: &str, cmdline: &str, output: &str) -> Option<String> {
     let failed: Vec<&str> = output
         .lines()
         .filter_map(|line| Some(line.strip_prefix("FAILED ")?.split_once(':')?.0))
         .collect();
+    let cmdline = match cmdline {
+        "" => String::new(),
+        words => format!(" --cmdline '{words}'"),
+    };
     (!failed.is_empty()).then(|| {
         format!(
-            "cargo xtask vm --kernel {kernel} -- {SCENARIOS} {}",
+            "cargo xtask vm --kernel {kernel}{cmdline} -- {SCENARIOS} {}",
             failed.join(" ")
         )
     })
@@ -215,7 +274,7 @@ fn again(kernel: &str, output: &str) -> Option<String> {
 
 fn scenario_counts(guest: &Guest, outcome: &Outcome) -> Result<Tally> {
     let output = String::from_utf8_lossy(&outcome.stdout);
-    let tally = read_counts(&guest.kernel, &output, outcome.status);
+    let tally = read_counts(&guest.name, &output, outcome.status);
     if tally.failed > 0 {
         say(format_args!(
             "{}: the kernel's own messages are in {}",
@@ -277,19 +336,20 @@ mod tests {
 
     #[test]
     fn everything_is_tried_on_one_kernel_and_on_each_if_the_whole_is_asked_for() {
+        let names = |kernels: &[&str], whole| -> Vec<String> {
+            parts(kernels, whole).iter().map(Part::name).collect()
+        };
         assert_eq!(
-            parts(&["6.1", "6.12"], false),
+            names(&["6.1", "6.12"], false),
             [
-                ("6.12", "--others"),
-                ("6.1", OF_KERNEL),
-                ("6.12", OF_KERNEL)
+                "6.12--others",
+                "6.1--of-kernel",
+                "6.12--of-kernel",
+                "6.12-without-bpf-lsm--attacks"
             ]
         );
-        assert_eq!(
-            parts(&["6.1"], false),
-            [("6.1", "--others"), ("6.1", OF_KERNEL)]
-        );
-        assert_eq!(parts(&["6.1", "6.12"], true).len(), 4);
+        assert_eq!(names(&["6.1"], false).len(), 3);
+        assert_eq!(names(&["6.1", "6.12"], true).len(), 6);
     }
 
     #[test]
@@ -323,11 +383,15 @@ mod tests {
         assert_eq!(
             again(
                 "6.1",
+                "lsm=yama",
                 "FAILED a: wrong: 1\n    and more\nok b\nFAILED c: wrong\n2.0 s c\n1 passed, 2 failed, 0 skipped\n"
             )
             .as_deref(),
-            Some("cargo xtask vm --kernel 6.1 -- /share/bin/opensafe-scenarios a c")
+            Some("cargo xtask vm --kernel 6.1 --cmdline 'lsm=yama' -- /share/bin/opensafe-scenarios a c")
         );
-        assert_eq!(again("6.1", "ok a\n1 passed, 0 failed, 0 skipped\n"), None);
+        assert_eq!(
+            again("6.1", "", "ok a\n1 passed, 0 failed, 0 skipped\n"),
+            None
+        );
     }
 }

@@ -1,9 +1,9 @@
 //! What is set: of a process, its cgroup and its mounts. Read without changing anything.
 
 use std::{
-    fs,
-    io::{self, BufRead as _},
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    ffi::OsString,
+    fs, io,
+    os::unix::{ffi::OsStringExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -13,7 +13,10 @@ use super::Of;
 use crate::{
     account::Account,
     rules::RuleSet,
-    sandbox::cgroup::{CgroupError, mount_point},
+    sandbox::{
+        cgroup::{CgroupError, below_root, mount_point},
+        view::{Mountinfo, mountinfo},
+    },
 };
 
 /// Why it cannot be found out.
@@ -179,9 +182,8 @@ fn running(
         .filter(|pair| !pair.is_empty())
         .map(|pair| pair.split(|byte| *byte == b'=').next().unwrap_or_default());
     let path = proc.join("cgroup");
-    let text = fs::read_to_string(&path).map_err(unread(path))?;
-    let own = text.lines().find_map(|line| line.strip_prefix("0::/"));
-    let cgroup = mount_point()?.join(own.unwrap_or_default());
+    let cgroups = fs::read(&path).map_err(unread(path))?;
+    let cgroup = mount_point()?.join(below_root(&cgroups).unwrap_or(Path::new("")));
     let home = Account::of(status.user).map_or(who.account.home, |account| account.home);
     Ok(Facts {
         subject,
@@ -223,8 +225,9 @@ struct Status {
 impl Status {
     fn read(proc: &Path) -> Result<Self, FactsError> {
         let path = proc.join("status");
-        let text = fs::read_to_string(&path).map_err(unread(path))?;
-        Ok(Self::parse(&text))
+        let text = fs::read(&path).map_err(unread(path))?;
+        // It begins with the process's name, which is any bytes.
+        Ok(Self::parse(&String::from_utf8_lossy(&text)))
     }
 
     fn parse(text: &str) -> Self {
@@ -283,16 +286,11 @@ fn same_namespace(proc: &Path, name: &str) -> bool {
 
 /// What is mounted there, but for what the kernel makes up.
 fn mounts(path: &Path) -> Result<Vec<Mounted>, FactsError> {
-    let file = fs::File::open(path).map_err(unread(path))?;
-    let lines = io::BufReader::new(file).lines();
-    Ok(lines
-        .map_while(Result::ok)
-        .filter_map(|line| mounted(&line))
-        .collect())
+    let lines = mountinfo(path).map_err(unread(path))?;
+    Ok(lines.into_iter().filter_map(mounted).collect())
 }
 
-/// A line of mountinfo (Documentation/filesystems/proc.rst, 3.5).
-fn mounted(line: &str) -> Option<Mounted> {
+fn mounted(line: Mountinfo) -> Option<Mounted> {
     const MADE_UP: [&str; 12] = [
         "proc",
         "sysfs",
@@ -307,46 +305,26 @@ fn mounted(line: &str) -> Option<Mounted> {
         "tracefs",
         "debugfs",
     ];
-    let (before, after) = line.split_once(" - ")?;
-    let words: Vec<&str> = before.split(' ').collect();
-    let [_, _, _, root, point, options, ..] = words.as_slice() else {
-        return None;
-    };
-    let kind = after.split(' ').next()?;
-    let is_writable = |options: &str| options.split(',').any(|option| option == "rw");
-    (!MADE_UP.contains(&kind)).then(|| Mounted {
-        point: unescaped(point),
-        root: unescaped(root),
-        kind: kind.to_owned(),
-        writable: is_writable(options),
+    let point = line.point();
+    (!MADE_UP.contains(&line.mount.fs_type.as_str())).then(|| Mounted {
+        point,
+        root: PathBuf::from(OsString::from_vec(line.mount.root)),
+        kind: line.mount.fs_type,
+        writable: line.writable,
     })
-}
-
-/// mountinfo writes blanks and the like in octal.
-fn unescaped(text: &str) -> PathBuf {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let octal = after
-            .get(..3)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if first == b'\\' => {
-                bytes.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            _ => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
     use super::*;
+
+    fn found_in(lines: &[u8]) -> Vec<Mounted> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), lines).unwrap();
+        mounts(file.path()).unwrap()
+    }
 
     #[test]
     fn what_the_kernel_says_about_a_process_is_read_as_it_is() {
@@ -360,11 +338,35 @@ mod tests {
 
     #[test]
     fn mounts_are_read_with_blanks_in_their_names() {
-        let line = "36 35 98:0 /a\\040b /c\\040d rw,noatime master:1 - ext4 /dev/sda1 rw";
-        let found = mounted(line).unwrap();
-        assert_eq!(found.point, Path::new("/c d"));
-        assert_eq!(found.root, Path::new("/a b"));
-        assert!(found.writable);
-        assert!(mounted("1 2 0:3 / /proc rw - proc proc rw").is_none());
+        let found = found_in(
+            b"36 35 98:0 /a\\040b /c\\040d rw,noatime master:1 - ext4 /dev/sda1 rw\n\
+              1 2 0:3 / /proc rw - proc proc rw\n",
+        );
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].point, Path::new("/c d"));
+        assert_eq!(found[0].root, Path::new("/a b"));
+        assert!(found[0].writable);
+    }
+
+    #[test]
+    fn a_mount_whose_name_is_not_utf8_hides_none_that_come_after_it() {
+        let found = found_in(
+            b"36 35 98:0 / /a\xff ro - ext4 /dev/\xfe rw\n\
+              37 35 98:0 / /host rw - ext4 /dev/sda1 rw\n",
+        );
+        let points: Vec<_> = found.iter().map(|mount| mount.point.as_path()).collect();
+        assert_eq!(
+            points,
+            [Path::new(OsStr::from_bytes(b"/a\xff")), Path::new("/host")]
+        );
+        assert!(!found[0].writable && found[1].writable);
+    }
+
+    #[test]
+    fn a_process_whose_name_is_not_utf8_is_examined_as_any_other() {
+        let status = Status::parse(&String::from_utf8_lossy(
+            b"Name:\t\xff\nUid:\t0\t1000\t0\t0\n",
+        ));
+        assert_eq!(status.user, 1000);
     }
 }

@@ -18,6 +18,9 @@ fn record() -> Vec<u8> {
     for event in samples::events().iter().chain(&samples::nasty()) {
         line::event(&run.id, event, &mut out).unwrap();
     }
+    for responded in samples::responses() {
+        line::response(&run.id, &responded, &mut out).unwrap();
+    }
     let losses = Losses {
         seen: 20,
         sent: 17,
@@ -31,6 +34,7 @@ fn record() -> Vec<u8> {
         status: ending.status,
         counts: Counts::default(),
         touched: Touched::default(),
+        responses: crate::run::Responses::default(),
         losses,
         trouble: crate::run::Trouble::default(),
         cleanup: Cleanup::default(),

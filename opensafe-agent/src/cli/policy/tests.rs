@@ -42,18 +42,21 @@ rules contains {"id": "debug", "on": "ptrace", "verdict": "deny", "reason": "deb
 rules contains {"id": "sudo", "on": "exec", "match": ["/usr/bin/sudo", "/usr/bin/su"], "verdict": "deny"}
 "#;
 
-fn evaluated() -> RuleSet {
-    let directory = policy(&[("policy.rego", POLICY)]);
-    let input = Input {
+fn sandbox() -> Input {
+    Input {
         agent: "coder".into(),
         workspace: "/home/me/work".into(),
         home: "/home/me".into(),
         tmp: "/tmp".into(),
         ..Input::default()
-    };
+    }
+}
+
+fn evaluated() -> RuleSet {
+    let directory = policy(&[("policy.rego", POLICY)]);
     let mut rules = Policy::load(&[directory.path().into()])
         .unwrap()
-        .evaluate(&input)
+        .evaluate(&sandbox())
         .unwrap();
     rules.revision = "team@9c41e07b".into();
     for rule in &mut rules.rules {
@@ -107,4 +110,43 @@ todo_test_later if { false }
     tests_text(&results, &mut out).unwrap();
     let directory = directory.path().to_str().unwrap();
     insta::assert_snapshot!(plain(&out).replace(directory, "[policy]"));
+}
+
+#[test]
+fn responses_are_shown_below_the_rules() {
+    let text = r#"package opensafe.response
+
+responses contains {
+	"id": "keys", "on": {"rule": ["secrets.*", "docker"], "verdict": "deny"}, "do": "alert",
+	"threshold": {"count": 5, "within_s": 10}, "command": ["/usr/bin/logger", "keys"],
+	"webhook": "http://localhost:9093/x", "reason": "somebody looks for keys",
+}
+
+responses contains {"id": "all", "on": {"event": "connect", "verdict": ["audit", "deny"]}, "do": "note", "repeat_after_s": 0}
+responses contains {"id": "end", "on": {"severity": "high", "enforced": true, "denied_by": "opensafe"}, "do": "kill"}
+"#;
+    let directory = policy(&[("policy.rego", POLICY), ("respond.rego", text)]);
+    let policy = Policy::load(&[directory.path().into()]).unwrap();
+    let rules = policy.evaluate(&sandbox()).unwrap();
+    let responses = policy.responses(&sandbox(), &rules).unwrap();
+    let mut out = Vec::new();
+    responses::show(&responses, &mut out).unwrap();
+    let shown = anstream::adapter::strip_str(std::str::from_utf8(&out).unwrap()).to_string();
+    insta::assert_snapshot!(shown);
+    let mut json = responses::json(&responses);
+    for response in json.as_array_mut().unwrap() {
+        assert!(
+            response["origin"]["file"]
+                .as_str()
+                .unwrap()
+                .ends_with("respond.rego")
+        );
+        response["origin"]["file"] = "respond.rego".into();
+    }
+    insta::assert_snapshot!(
+        "responses_as_json",
+        serde_json::to_string_pretty(&json).unwrap()
+    );
+    assert_eq!(counted(1, 0), "1 rule");
+    assert_eq!(counted(2, 1), "2 rules and 1 response");
 }

@@ -33,6 +33,7 @@ fn write(path: &Path, id: &str, status: Option<Option<Status>>) {
                 ..Counts::default()
             },
             touched: Touched::default(),
+            responses: crate::run::Responses::default(),
             losses: Losses::default(),
             trouble: crate::run::Trouble::default(),
             cleanup: Cleanup::default(),

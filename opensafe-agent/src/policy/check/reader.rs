@@ -4,7 +4,7 @@ use opensafe_common::verdict::Access;
 use serde_json::{Map, Value};
 
 use super::super::error::Problem;
-use super::{VERDICTS, choices, kind, meant, names, operations, shown, unknown, whole};
+use super::{VERDICTS, choices, kind, meant, names, operations, quoted, shown, unknown, whole};
 use crate::rules::access;
 use crate::rules::glob::PathGlob;
 use crate::rules::peer::{PortRange, Protocol};
@@ -33,6 +33,16 @@ impl<'o> Reader<'o> {
         }
     }
 
+    /// What is read.
+    pub(super) const fn object(&self) -> &'o Map<String, Value> {
+        self.object
+    }
+
+    /// What is wrong with it.
+    pub(super) fn problems(self) -> Vec<Problem> {
+        self.problems
+    }
+
     /// The rule, if it makes sense so far, and what is wrong with it.
     pub(super) fn read(mut self) -> (Option<Rule>, Vec<Problem>) {
         (self.rule(), self.problems)
@@ -41,7 +51,7 @@ impl<'o> Reader<'o> {
     fn rule(&mut self) -> Option<Rule> {
         for key in self.object.keys() {
             if !KEYS.contains(&key.as_str()) {
-                let what = format!("has an unknown key \"{key}\"");
+                let what = format!("has an unknown key {}", quoted(key));
                 self.whole(unknown(&what, key, KEYS.into_iter()));
             }
         }
@@ -60,7 +70,7 @@ impl<'o> Reader<'o> {
         })
     }
 
-    fn id(&mut self) -> Option<RuleId> {
+    pub(super) fn id(&mut self) -> Option<RuleId> {
         let Some(value) = self.object.get("id") else {
             self.whole("has no \"id\"");
             return None;
@@ -87,7 +97,7 @@ impl<'o> Reader<'o> {
     }
 
     /// On one line, as a record has it.
-    fn reason(&mut self) -> Option<String> {
+    pub(super) fn reason(&mut self) -> Option<String> {
         let Some(value) = self.object.get("reason") else {
             return Some(String::new());
         };
@@ -134,8 +144,12 @@ impl<'o> Reader<'o> {
 
     /// A rule on an operation as a whole, which may say so: `"match": "*"`.
     fn operation(&mut self, name: &str) -> Option<Subject> {
+        let is_every = |value: &Value| match value {
+            Value::Array(all) => !all.is_empty() && all.iter().all(|one| one == "*"),
+            one => one == "*",
+        };
         if let Some(value) = self.object.get("match")
-            && value != "*"
+            && !is_every(value)
         {
             let problem = format!("a rule on {name} is about every one: leave it out, or \"*\"");
             self.key("match", value, problem);
@@ -257,7 +271,11 @@ impl<'o> Reader<'o> {
             .map(Some)
     }
 
-    fn required<T: Copy>(&mut self, key: &'static str, known: &[(&str, T)]) -> Option<T> {
+    pub(super) fn required<T: Copy>(
+        &mut self,
+        key: &'static str,
+        known: &[(&str, T)],
+    ) -> Option<T> {
         let Some(value) = self.object.get(key) else {
             self.whole(format!("has no \"{key}\"; {}", choices(names(known))));
             return None;
@@ -265,7 +283,7 @@ impl<'o> Reader<'o> {
         self.choice(key, value, known)
     }
 
-    fn choice<T: Copy>(
+    pub(super) fn choice<T: Copy>(
         &mut self,
         key: &'static str,
         value: &Value,
@@ -279,7 +297,7 @@ impl<'o> Reader<'o> {
         found.map(|(_, value)| *value)
     }
 
-    fn string<'v>(&mut self, key: &'static str, value: &'v Value) -> Option<&'v str> {
+    pub(super) fn string<'v>(&mut self, key: &'static str, value: &'v Value) -> Option<&'v str> {
         if value.as_str().is_none() {
             self.key(key, value, format!("is {}, not a string", kind(value)));
         }
@@ -287,7 +305,7 @@ impl<'o> Reader<'o> {
     }
 
     /// The array in `key`, if there is something in it.
-    fn array(&mut self, key: &'static str, if_empty: &str) -> Option<&'o [Value]> {
+    pub(super) fn array(&mut self, key: &'static str, if_empty: &str) -> Option<&'o [Value]> {
         let object = self.object;
         match object.get(key) {
             Some(Value::Array(values)) if values.is_empty() => {
@@ -304,7 +322,7 @@ impl<'o> Reader<'o> {
     }
 
     /// All values parsed, or a problem noted for each that is wrong.
-    fn each<T>(
+    pub(super) fn each<T>(
         &mut self,
         key: &'static str,
         values: &[Value],
@@ -321,11 +339,11 @@ impl<'o> Reader<'o> {
         (self.problems.len() == before).then_some(parsed)
     }
 
-    fn whole(&mut self, problem: impl Into<String>) {
+    pub(super) fn whole(&mut self, problem: impl Into<String>) {
         self.problems.push(whole(problem));
     }
 
-    fn key(&mut self, key: &'static str, value: &Value, problem: impl Into<String>) {
+    pub(super) fn key(&mut self, key: &'static str, value: &Value, problem: impl Into<String>) {
         self.problems.push(Problem::Key {
             key,
             value: shown(value),

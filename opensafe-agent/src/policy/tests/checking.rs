@@ -549,3 +549,36 @@ fn a_thousand_rules_have_their_origins() {
         assert_eq!(rule.origin.as_ref().unwrap().line, n + 3);
     }
 }
+
+#[test]
+fn a_rule_on_an_operation_may_say_so_in_each_form_of_a_match() {
+    for every in [r#""*""#, r#"["*"]"#, r#"{"*"}"#] {
+        let rule = format!(
+            r#"rules contains {{"id": "r", "on": "signal", "match": {every}, "verdict": "deny"}}"#
+        );
+        assert_eq!(evaluate(&rule).unwrap().rules.len(), 1, "{every}");
+    }
+    for other in [r#""/x""#, "[]", r#"["*", "x"]"#, "7"] {
+        let problem = rule_error(&format!(
+            r#""on": "signal", "match": {other}, "verdict": "deny""#
+        ));
+        assert!(problem.contains("every one"), "{problem}");
+    }
+}
+
+#[test]
+fn an_error_does_not_repeat_the_whole_of_what_is_long() {
+    let long = "x".repeat(10_000);
+    for keys in [
+        format!(r#""on": "{long}", "verdict": "deny""#),
+        format!(r#""on": "exec", "match": "/a", "verdict": "deny", "{long}": 1"#),
+        format!(r#""on": "exec", "match": "{long}", "verdict": "deny""#),
+    ] {
+        let problem = rule_error(&keys);
+        assert!(problem.len() < 1000, "{}", problem.len());
+    }
+    let problem = error(&format!(
+        r#"rules contains {{"id": "{long}", "verdict": "no"}}"#
+    ));
+    assert!(problem.len() < 2000, "{}", problem.len());
+}

@@ -65,15 +65,7 @@ pub enum RemoveError {
 /// # Errors
 /// See [`CreateError`].
 pub fn create(path: &Path, existing: Existing, owner: Option<Owner>) -> Result<File, CreateError> {
-    let _acting = owner
-        .map(|owner| {
-            ActingAs::new(owner).ok_or_else(|| CreateError::Credentials {
-                path: path.to_owned(),
-                uid: owner.uid,
-                gid: owner.gid,
-            })
-        })
-        .transpose()?;
+    let _acting = acting(path, owner)?;
     if let Some(parent) = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -95,6 +87,27 @@ pub fn create(path: &Path, existing: Existing, owner: Option<Owner>) -> Result<F
         }
         opened => opened.map_err(|cause| failed(path, cause)),
     }
+}
+
+/// Opens the record at `path` to go on with it, as [`create`] does.
+///
+/// # Errors
+/// See [`CreateError`].
+pub fn reopen(path: &Path, owner: Option<Owner>) -> Result<File, CreateError> {
+    let _acting = acting(path, owner)?;
+    open(path, false).map_err(|cause| failed(path, cause))
+}
+
+/// Acts as the owner, if there is one, until it is dropped.
+fn acting(path: &Path, owner: Option<Owner>) -> Result<Option<ActingAs>, CreateError> {
+    let act = |owner: Owner| {
+        ActingAs::new(owner).ok_or_else(|| CreateError::Credentials {
+            path: path.to_owned(),
+            uid: owner.uid,
+            gid: owner.gid,
+        })
+    };
+    owner.map(act).transpose()
 }
 
 fn open(path: &Path, new: bool) -> io::Result<File> {

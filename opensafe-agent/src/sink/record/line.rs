@@ -9,12 +9,15 @@ use serde::{Serialize, Serializer as _, ser::SerializeMap as _};
 use serde_json::ser::{Compound, Formatter, Serializer};
 
 use crate::{
+    enforcement::Way,
     enrich::{Action, Enriched, Peer, Process, Ruling},
     event::{Losses, UnixNano},
+    response::{Outcome, Responded},
     rules::access::kind_words,
-    run::{RunEnd, RunId, RunStart, Status},
+    run::{Adopted, RunEnd, RunId, RunStart, Status},
     sink::{
         redact::redact_args,
+        response::{done_to, said},
         text::{encode, is_hidden},
     },
 };
@@ -46,6 +49,8 @@ pub fn start(run: &RunStart, out: &mut Vec<u8>) -> Result<(), Error> {
         }
         let overall = run.enforcement.overall().as_str();
         fields.put("opensafe.enforcement.overall", overall)?;
+        let way = run.enforcement.way.map_or("", Way::as_str);
+        fields.put("opensafe.enforcement.way", way)?;
         for (name, operation) in run.enforcement.operations() {
             let key = format!("opensafe.enforcement.{name}");
             fields.put(&format!("{key}.level"), operation.level.as_str())?;
@@ -65,7 +70,21 @@ pub fn start(run: &RunStart, out: &mut Vec<u8>) -> Result<(), Error> {
         fields.put("os.version", &run.host.kernel)?;
         fields.path("opensafe.cgroup.path", &run.cgroup.path)?;
         fields.put("opensafe.cgroup.id", &run.cgroup.id)?;
+        fields.put("opensafe.enforcement.outlives_supervisor", &run.outlives)?;
         fields.put("opensafe.supervisor.pid", &run.pid)
+    })
+}
+
+/// The line of a run that was taken up.
+///
+/// # Errors
+/// None with the values that the types allow.
+pub fn adopted(run: &RunId, adopted: &Adopted, out: &mut Vec<u8>) -> Result<(), Error> {
+    line(out, adopted.time, run, "run.adopted", |fields| {
+        let nanoseconds = u64::try_from(adopted.unattended.as_nanos()).unwrap_or(u64::MAX);
+        fields.put("opensafe.unattended.duration_nano", &nanoseconds)?;
+        fields.put("opensafe.unattended.lost", &adopted.lost)?;
+        fields.put("opensafe.supervisor.pid", &adopted.pid)
     })
 }
 
@@ -151,6 +170,56 @@ pub fn event(run: &RunId, event: &Enriched, out: &mut Vec<u8>) -> Result<(), Err
     })
 }
 
+/// What was done about an event, or could not be.
+///
+/// # Errors
+/// None with the values that the types allow.
+pub fn response(run: &RunId, responded: &Responded, out: &mut Vec<u8>) -> Result<(), Error> {
+    let event = &responded.event;
+    line(out, responded.time, run, "response", |fields| {
+        fields.put("opensafe.response.id", &responded.response)?;
+        fields.put("opensafe.response.action", responded.deed.name())?;
+        fields.put("opensafe.response.outcome", responded.outcome.name())?;
+        if let Outcome::Failed { error, why } = &responded.outcome {
+            fields.put("error.type", error)?;
+            fields.text("opensafe.response.error", why.as_bytes())?;
+        }
+        fields.put("opensafe.response.reason", &responded.reason)?;
+        fields.put("opensafe.response.count", &responded.count)?;
+        fields.put("opensafe.response.event", event.action.name())?;
+        fields.put("opensafe.response.event_time_unix_nano", &event.time)?;
+        let object = done_to(&event.action, Path::new(""));
+        fields.put("opensafe.response.object", &object)?;
+        if let Some(ruling) = event.action.ruling() {
+            fields.rule(ruling, event.action.default_name())?;
+            fields.put("opensafe.severity", &ruling.severity)?;
+        }
+        fields.process(&event.process)
+    })
+}
+
+/// What those who are told of an alert are told: a sentence, and the lines of the response, of the event, and of the run's
+/// start.
+///
+/// # Errors
+/// None with the values that the types allow.
+pub fn told(run: &RunStart, responded: &Responded, out: &mut Vec<u8>) -> Result<(), Error> {
+    let text = said(responded, &run.id, &run.user.home).map(|said| said.text());
+    let text = serde_json::to_string(&text.unwrap_or_default())?;
+    out.extend_from_slice(format!("{{\"text\":{text}").as_bytes());
+    let mut put = |key: &str, make: &dyn Fn(&mut Vec<u8>) -> Result<(), Error>| {
+        out.extend_from_slice(format!(",\"{key}\":").as_bytes());
+        make(out)?;
+        out.pop_if(|last| *last == b'\n');
+        Ok::<(), Error>(())
+    };
+    put("response", &|out| response(&run.id, responded, out))?;
+    put("event", &|out| event(&run.id, &responded.event, out))?;
+    put("run", &|out| start(run, out))?;
+    out.extend_from_slice(b"}\n");
+    Ok(())
+}
+
 /// What was lost so far.
 ///
 /// # Errors
@@ -184,6 +253,9 @@ pub fn end(run: &RunId, end: &RunEnd, out: &mut Vec<u8>) -> Result<(), Error> {
         fields.put("opensafe.distinct.files_written", &touched.files_written)?;
         fields.put("opensafe.distinct.destinations", &touched.destinations)?;
         fields.put("opensafe.distinct.denials", &touched.denials)?;
+        fields.put("opensafe.count.response.done", &end.responses.done)?;
+        fields.put("opensafe.count.response.failed", &end.responses.failed)?;
+        fields.some("opensafe.killed_by", end.responses.killed_by.as_ref())?;
         fields.losses(&end.losses)?;
         for (name, count, _) in end.trouble.all() {
             fields.put(&format!("opensafe.trouble.{name}"), &count)?;
@@ -293,10 +365,7 @@ impl Fields<'_, '_> {
     ) -> Result<(), Error> {
         self.put("opensafe.verdict", verdict(ruling.verdict))?;
         self.put("opensafe.enforced", &ruling.enforced)?;
-        match &ruling.rule {
-            Some(rule) => self.put("opensafe.rule.id", rule)?,
-            None => self.put("opensafe.rule.id", &format!("defaults.{default}"))?,
-        }
+        self.rule(ruling, default)?;
         self.put("opensafe.reason", &ruling.reason)?;
         self.put("opensafe.severity", &ruling.severity)?;
         if ruling.enforced && ruling.verdict == Verdict::Deny {
@@ -305,6 +374,13 @@ impl Fields<'_, '_> {
         }
         self.process(process)?;
         self.texts("process.command_args", &process.args)
+    }
+
+    fn rule(&mut self, ruling: &Ruling, default: &str) -> Result<(), Error> {
+        match &ruling.rule {
+            Some(rule) => self.put("opensafe.rule.id", rule),
+            None => self.put("opensafe.rule.id", &format!("defaults.{default}")),
+        }
     }
 
     fn process(&mut self, process: &Process) -> Result<(), Error> {
@@ -339,6 +415,7 @@ impl Fields<'_, '_> {
         self.put("opensafe.loss.no_scratch", &losses.no_scratch)?;
         self.put("opensafe.loss.queue_full", &losses.queue_full)?;
         self.put("opensafe.loss.malformed", &losses.malformed)?;
+        self.put("opensafe.loss.agent_killed", &losses.agent_killed)?;
         self.put("opensafe.loss.record_failed", &losses.record_failed)
     }
 }

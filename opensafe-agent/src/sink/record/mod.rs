@@ -9,6 +9,7 @@ pub mod file;
 pub mod line;
 pub mod place;
 pub mod read;
+pub mod written;
 
 use std::{
     collections::VecDeque,
@@ -21,10 +22,12 @@ use super::{Sink, SinkError};
 use crate::{
     enrich::Enriched,
     event::{Losses, UnixNano},
-    run::{RunEnd, RunId, RunStart},
+    response::Responded,
+    run::{Adopted, RunEnd, RunId, RunStart},
 };
 use file::{CreateError, Existing, Owner};
 use opensafe_common::verdict::Verdict;
+use written::Written;
 
 /// Bytes that are collected before they are written without anyone asking.
 const BATCH: usize = 64 << 10;
@@ -70,6 +73,8 @@ pub struct Record<S = File> {
     pending_events: VecDeque<bool>,
     /// Whether what was written ends within a line.
     torn: bool,
+    /// Lines about events that were written.
+    lines: u64,
     /// Events that did not get into the record.
     failed: u64,
     /// The losses of the last `loss` line, and those that are known.
@@ -92,6 +97,25 @@ impl Record {
         Ok(Self::to_store(run, path, store))
     }
 
+    /// The record of a run that is taken up, as it was left.
+    ///
+    /// # Errors
+    /// See [`CreateError`].
+    pub fn reopen(
+        run: RunId,
+        path: &Path,
+        owner: Option<Owner>,
+        written: &Written,
+    ) -> Result<Self, CreateError> {
+        let store = file::reopen(path, owner)?;
+        Ok(Self {
+            torn: written.torn,
+            lines: written.lines,
+            noted: written.losses,
+            ..Self::to_store(run, path, store)
+        })
+    }
+
     /// The open file.
     #[must_use]
     pub fn file(&self) -> &File {
@@ -109,6 +133,7 @@ impl<S: Store> Record<S> {
             pending: Vec::new(),
             pending_events: VecDeque::new(),
             torn: false,
+            lines: 0,
             failed: 0,
             noted: Losses::default(),
             known: Losses::default(),
@@ -121,12 +146,36 @@ impl<S: Store> Record<S> {
         &self.path
     }
 
+    /// Lines about events that it has, whoever has written them.
+    #[must_use]
+    pub const fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// Writes that the run was taken up.
+    ///
+    /// # Errors
+    /// If it cannot be written now; it will be tried again.
+    pub fn adopted(&mut self, adopted: &Adopted) -> Result<(), SinkError> {
+        self.push(false, |run, out| line::adopted(run, adopted, out))?;
+        self.flush()
+    }
+
     /// Writes the first line.
     ///
     /// # Errors
     /// If it cannot be written now; it will be tried again.
     pub fn start(&mut self, run: &RunStart) -> Result<(), SinkError> {
         self.push(false, |_, out| line::start(run, out))?;
+        self.flush()
+    }
+
+    /// Writes what was done about an event, at once.
+    ///
+    /// # Errors
+    /// If it cannot be written now; it will be tried again.
+    pub fn respond(&mut self, responded: &Responded) -> Result<(), SinkError> {
+        self.push(true, |run, out| line::response(run, responded, out))?;
         self.flush()
     }
 
@@ -171,6 +220,7 @@ impl<S: Store> Record<S> {
         let mut written = 0;
         let failure = loop {
             if written == self.pending.len() {
+                self.lines += self.pending_events.iter().filter(|event| **event).count() as u64;
                 self.pending.clear();
                 self.pending_events.clear();
                 return Ok(());
@@ -200,8 +250,10 @@ impl<S: Store> Record<S> {
             .iter()
             .filter(|byte| **byte == b'\n')
             .count();
-        self.pending_events
+        let gone = self
+            .pending_events
             .drain(..lines.saturating_sub(usize::from(torn)));
+        self.lines += gone.filter(|event| *event).count() as u64;
         let half = written - whole;
         self.torn = (torn && written == 0) || (half > 0 && self.store.take_back(half).is_err());
         // Whether or not the newline that ends a half line was written, it goes: `torn` says it anew.

@@ -1,4 +1,4 @@
-//! Reads a record back, one line at a time, in constant memory.
+//! Reads a record back, one line at a time: memory for one, and for none that is longer than [`LONGEST_LINE`].
 
 use std::{
     fs::File,
@@ -24,7 +24,13 @@ pub enum ReadError {
         number: u64,
         cause: serde_json::Error,
     },
+    #[error("record {}, line {number}: is over {LONGEST_LINE} bytes long", path.display())]
+    TooLong { path: PathBuf, number: u64 },
 }
+
+/// Bytes of a line at most. The longest there may be has a command's arguments, in which 6 bytes may stand for one, and of
+/// which Linux takes 6 MiB (`bprm_stack_limits` in fs/exec.c).
+pub const LONGEST_LINE: usize = 64 << 20;
 
 /// A line of a record.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,8 +110,8 @@ impl Line {
 /// The lines of a record, its first one included.
 ///
 /// A last line that was cut off (the run goes on, or came to a sudden end) is left out, see
-/// [`Lines::cut_off`]. A line in the middle that is no JSON is an error, after which the next may be
-/// asked for.
+/// [`Lines::cut_off`]. A line in the middle that is no JSON, or none that may be so long, is an error, after which the next
+/// may be asked for.
 #[derive(Debug)]
 pub struct Lines<R = BufReader<File>> {
     path: PathBuf,
@@ -182,17 +188,26 @@ impl<R: BufRead> Iterator for Lines<R> {
         let mut raw = Vec::new();
         loop {
             raw.clear();
-            match self.reader.read_until(b'\n', &mut raw) {
+            let failed = |cause| ReadError::Io {
+                path: self.path.clone(),
+                cause,
+            };
+            let mut start = (&mut self.reader).take(LONGEST_LINE as u64);
+            match start.read_until(b'\n', &mut raw) {
                 Ok(0) => return None,
                 Ok(_) => {}
-                Err(cause) => {
-                    return Some(Err(ReadError::Io {
-                        path: self.path.clone(),
-                        cause,
-                    }));
-                }
+                Err(cause) => return Some(Err(failed(cause))),
             }
             self.number += 1;
+            if raw.len() == LONGEST_LINE && raw.last() != Some(&b'\n') {
+                if let Err(cause) = self.reader.skip_until(b'\n') {
+                    return Some(Err(failed(cause)));
+                }
+                return Some(Err(ReadError::TooLong {
+                    path: self.path.clone(),
+                    number: self.number,
+                }));
+            }
             let whole = raw.last() == Some(&b'\n');
             if whole {
                 raw.pop();
@@ -285,6 +300,22 @@ mod tests {
         let error = all[1].as_ref().unwrap_err().to_string();
         assert!(error.starts_with("record r.jsonl, line 2: "), "{error}");
         assert_eq!(all[2].as_ref().unwrap().event(), "exit");
+    }
+
+    #[test]
+    fn a_line_without_an_end_takes_no_more_memory_than_the_longest_and_reading_goes_on() {
+        let endless = io::repeat(b'x').take(3 * LONGEST_LINE as u64 / 2);
+        let text = START.as_bytes().chain(&b"\n"[..]).chain(endless);
+        let text = text.chain(&b"\n{\"opensafe.event\":\"exit\"}\n"[..]);
+        let mut lines = Lines::new(Path::new("r.jsonl"), BufReader::new(text)).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap().event(), "run.start");
+        let error = lines.next().unwrap().unwrap_err();
+        assert!(
+            matches!(error, ReadError::TooLong { number: 2, .. }),
+            "{error}"
+        );
+        assert_eq!(lines.next().unwrap().unwrap().event(), "exit");
+        assert!(lines.next().is_none());
     }
 
     #[test]

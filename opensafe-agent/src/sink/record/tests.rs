@@ -93,6 +93,7 @@ fn end(losses: Losses) -> RunEnd {
         status: ending.status,
         counts: Counts::default(),
         touched: crate::run::Touched::default(),
+        responses: crate::run::Responses::default(),
         losses,
         trouble: ending.trouble,
         cleanup: ending.cleanup,
@@ -113,6 +114,7 @@ fn every_event_has_its_line() {
     };
     record.loss(UnixNano(TIME), &loss).unwrap();
     record.loss(UnixNano(TIME), &loss).unwrap();
+    record.adopted(&samples::adopted()).unwrap();
     let loss = record.account(&loss);
     record.end(&end(loss)).unwrap();
     insta::assert_snapshot!(disk.text());
@@ -178,7 +180,12 @@ fn keys_of_everything() -> BTreeSet<String> {
         let event = samples::event(0, process.clone(), action);
         record.write(&event).unwrap();
     }
+    for responded in samples::responses() {
+        record.respond(&responded).unwrap();
+    }
+    record.adopted(&samples::adopted()).unwrap();
     let mut ended = end(losses(1));
+    ended.responses.killed_by = Some("r".into());
     ended.cleanup.cgroup_left = Some("busy".into());
     record.end(&ended).unwrap();
     let text = disk.text();

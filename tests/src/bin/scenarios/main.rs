@@ -4,7 +4,8 @@
 //! ```text
 //! scenarios [PART OF A NAME]...   those scenarios, or all: a line each, and the counts
 //! scenarios --of-kernel           those to which a kernel may make a difference
-//! scenarios --others              the rest
+//! scenarios --attacks             of these, the list of escapes and whatever the way in which programs are asked may matter to
+//! scenarios --others              the rest of all
 //! scenarios list                  their names
 //! scenarios probe ...             what the scenarios run inside sandboxes; see `probe`
 //! ```
@@ -45,6 +46,7 @@ fn run(wanted: &[OsString]) -> ExitCode {
     let part = wanted.first().and_then(|word| word.to_str());
     let (scenarios, wanted) = match part {
         Some("--of-kernel") => (families::of_kernel(), &wanted[1..]),
+        Some("--attacks") => (families::attacks(), &wanted[1..]),
         Some("--others") => (families::others(), &wanted[1..]),
         _ => (families::all(), wanted),
     };

@@ -14,6 +14,7 @@ use crate::{
 
 scenarios![
     a_flood_of_denials_and_a_burst_of_processes_are_all_denied_and_all_accounted_for,
+    a_denied_file_stays_denied_to_tasks_that_preempt_each_other,
     a_full_disk_under_the_record_changes_nothing_but_the_record,
     a_denied_creation_stays_on_record_whatever_is_opened_after_it,
 ];
@@ -60,6 +61,31 @@ fn a_flood_of_denials_and_a_burst_of_processes_are_all_denied_and_all_accounted_
         processes.len(),
         PROCESSES,
     );
+    problems.outcome()
+}
+
+/// What a kernel that preempts tasks inside it leaves out (`kernel/preemption.rs` of the agent) is not to be relied on.
+fn a_denied_file_stays_denied_to_tasks_that_preempt_each_other() -> Result<Outcome> {
+    const BUSY: &str = include_str!("load.py");
+    let folder = directory()?;
+    let closed = folder.path().join("closed");
+    write(&closed, "x")?;
+    let policy = Policy::open().rule(deny("closed").file(&closed));
+    let command = ["python3".as_ref(), "-c".as_ref(), BUSY.as_ref()];
+    let arguments = [closed.as_os_str(), "10".as_ref(), "8".as_ref()];
+    let finished = Run::new(&policy)?
+        .start(&[&command[..], &arguments[..]].concat())?
+        .finish()?;
+    let said = finished.text();
+    let (got, tries) = said
+        .lines()
+        .find_map(|line| line.strip_prefix("got ")?.split_once(" of "))
+        .with_context(|| format!("no count: {said}"))?;
+    let mut problems = Problems::default();
+    problems.equal("times that it was got", got, "0");
+    problems.check(tries.parse::<u32>().is_ok_and(|tries| tries > 100), || {
+        format!("hardly tried: {tries}")
+    });
     problems.outcome()
 }
 

@@ -11,18 +11,32 @@ mod membership;
 mod operations;
 mod ordinary;
 mod refusals;
+mod responses;
 mod sharing;
+mod survival;
 mod terminal;
+mod untrusted;
 
 use crate::harness::Scenario;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> Vec<&'static Scenario> {
-    of_kernel().into_iter().chain(others()).collect()
+    of_kernel()
+        .into_iter()
+        .chain(others())
+        .chain(by_name())
+        .collect()
+}
+
+/// Those that take minutes in an emulated guest: they run when they are named, or all are asked for.
+fn by_name() -> impl Iterator<Item = &'static Scenario> {
+    untrusted::SCENARIOS
+        .iter()
+        .filter(|one| !untrusted::is_quick(one))
 }
 
 /// Those to which a kernel may make a difference: every operation, file and way of being in a sandbox, ordinary work,
-/// the list of escapes, and `opensafe boundary`.
+/// arguments of every kind, the list of escapes, and `opensafe boundary`.
 pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
     [
         operations::SCENARIOS,
@@ -31,13 +45,29 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
         ordinary::SCENARIOS,
         load::SCENARIOS,
         sharing::SCENARIOS,
+        survival::SCENARIOS,
         against::SCENARIOS,
+        responses::SCENARIOS,
         boundary::SCENARIOS,
     ]
     .into_iter()
     .chain(escapes::SCENARIOS)
     .flatten()
+    .chain(
+        untrusted::SCENARIOS
+            .iter()
+            .filter(|one| untrusted::is_quick(one)),
+    )
     .collect()
+}
+
+/// Of those, the list of escapes, and whatever it may matter to in which way programs are asked.
+pub(crate) fn attacks() -> Vec<&'static Scenario> {
+    [sharing::SCENARIOS, load::SCENARIOS, boundary::SCENARIOS]
+        .into_iter()
+        .chain(escapes::SCENARIOS)
+        .flatten()
+        .collect()
 }
 
 /// The others: what is about runtimes, processes, terminals and words.
@@ -49,6 +79,7 @@ pub(crate) fn others() -> Vec<&'static Scenario> {
         against::others::SCENARIOS,
         terminal::SCENARIOS,
         refusals::SCENARIOS,
+        responses::telling::SCENARIOS,
         commands::SCENARIOS,
         boundary::words::SCENARIOS,
     ]

@@ -26,6 +26,7 @@ use crate::{
 scenarios![
     runs_side_by_side_load_one_set_of_programs_and_the_last_takes_it_along,
     a_process_keeps_its_policy_in_another_sandbox_s_cgroup,
+    a_run_says_in_which_way_its_programs_are_asked_whoever_loaded_them,
 ];
 
 /// Those to which a kernel makes no difference.
@@ -116,6 +117,27 @@ fn rules_of_denials(finished: &Finished) -> Result<Vec<String>> {
         .collect())
 }
 
+fn a_run_says_in_which_way_its_programs_are_asked_whoever_loaded_them() -> Result<Outcome> {
+    let modules = fs::read_to_string("/sys/kernel/security/lsm")?;
+    let way = if modules.trim().split(',').any(|module| module == "bpf") {
+        "lsm"
+    } else {
+        "modify_return"
+    };
+    let ground = Ground::new()?;
+    let mut problems = Problems::default();
+    let mut loads = ground.reader(Some("loads"))?;
+    let mut joins = ground.reader(Some("joins"))?;
+    ask(&mut loads, "refused")?;
+    ask(&mut joins, "refused")?;
+    for running in [loads, joins] {
+        let finished = finish(running)?;
+        let start = finished.sound()?.start()?;
+        problems.equal("the way", start.text("opensafe.enforcement.way"), way);
+    }
+    problems.outcome()
+}
+
 fn runs_side_by_side_load_one_set_of_programs_and_the_last_takes_it_along() -> Result<Outcome> {
     let ground = Ground::new()?;
     let before = Leftovers::settled()?;
@@ -138,11 +160,11 @@ fn runs_side_by_side_load_one_set_of_programs_and_the_last_takes_it_along() -> R
         with_three.links(),
         with_one.links(),
     );
-    // A ring buffer each, and a policy's automata.
+    // A ring buffer each, a policy's automata, and what is kept of the run.
     problems.equal(
         "maps that two more have",
         with_three.maps(),
-        with_one.maps() + 4,
+        with_one.maps() + 6,
     );
     ask(&mut one, "refused")?;
     ask(&mut two, "refused")?;
@@ -213,7 +235,12 @@ fn runs_that_start_at_once_load_one_set() -> Result<Outcome> {
             .start(&ground.command())
     };
     let mut problems = Problems::default();
-    let mut runs = (0..RUNS).map(|_| start()).collect::<Result<Vec<_>>>()?;
+    // However fast it loads, the others find it loading.
+    let first = start()?;
+    let loader = Pid::from_raw(i32::try_from(first.child.id())?);
+    wait_for("the first to load", || makes_maps(loader))?;
+    kill(loader, Signal::SIGSTOP)?;
+    let mut runs = (1..RUNS).map(|_| start()).collect::<Result<Vec<_>>>()?;
     let says_that_it_waits = |running: &Running| {
         let said = running.said();
         said.is_ok_and(|said| said.contains("waits for another run"))
@@ -229,6 +256,8 @@ fn runs_that_start_at_once_load_one_set() -> Result<Outcome> {
     problems.equal("its end", ended.code(), 128 + Signal::SIGTERM as i32);
     let ready = runs.iter().filter(|running| said(running, "ready")).count();
     problems.equal("those that were ready before it ended", ready, 0);
+    kill(loader, Signal::SIGCONT)?;
+    runs.push(first);
     for running in &mut runs {
         running.wait_for_output("ready")?;
     }
@@ -247,6 +276,17 @@ fn runs_that_start_at_once_load_one_set() -> Result<Outcome> {
     }
     Leftovers::gone_since(&before)?;
     problems.outcome()
+}
+
+/// Whether a process has maps of its own making.
+fn makes_maps(process: Pid) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd"));
+    let mut links = descriptors
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+    links.any(|link| link.to_string_lossy().contains("bpf-map"))
 }
 
 /// Makes BPF file systems with nothing in them, and becomes an `opensafe` that has them open and cannot end, as nobody reads

@@ -28,6 +28,8 @@ use crate::{
 scenarios![
     on_a_terminal_a_command_is_interrupted_as_if_it_ran_alone,
     a_run_is_stopped_and_continued_by_its_shell,
+    who_watches_is_not_stopped_by_a_key_that_the_command_ignores,
+    while_who_watches_is_stopped_the_sandbox_stands_still,
     who_watches_is_not_stopped_by_a_command_that_reads_behind_the_foreground,
 ];
 
@@ -166,14 +168,33 @@ fn on_a_terminal_a_command_is_interrupted_as_if_it_ran_alone() -> Result<Outcome
     problems.outcome()
 }
 
-fn a_run_is_stopped_and_continued_by_its_shell() -> Result<Outcome> {
-    let folder = directory()?;
-    let policy = policy(folder.path())?;
-    let record = folder.path().join("record.jsonl").display().to_string();
+/// A shell with job control that is told to run `script` in a sandbox.
+fn shell_that_runs(script: &str, folder: &Path) -> Result<Terminal> {
+    let policy = policy(folder)?;
+    let record = folder.join("record.jsonl").display().to_string();
     let mut shell = Terminal::start("bash", &["--norc", "--noprofile", "-i"])?;
     shell.types(&format!(
-        "PS1='> '; stty -echo; opensafe run --policy {policy} --record {record} -- sh -c 'echo rea''dy; cat; exit 5'\n"
+        "PS1='> '; stty -echo; opensafe run --policy {policy} --record {record} -- sh -c '{script}'\n"
     ))?;
+    Ok(shell)
+}
+
+/// Waits for the run's end, and for the shell's; what was shown.
+fn ends_with(mut shell: Terminal, status: i32) -> Result<String> {
+    shell.wait_for("cgroup removed")?;
+    shell.types("echo status=$?\n")?;
+    shell.wait_for(&format!("status={status}"))?;
+    shell.types("exit 0\n")?;
+    let (ended, shown) = shell.ends()?;
+    match ended {
+        0 => Ok(shown),
+        _ => bail!("the shell ended with {ended}: {shown}"),
+    }
+}
+
+fn a_run_is_stopped_and_continued_by_its_shell() -> Result<Outcome> {
+    let folder = directory()?;
+    let mut shell = shell_that_runs("echo rea\"\"dy; cat; exit 5", folder.path())?;
     shell.wait_for("ready")?;
     shell.types("first\n")?;
     shell.wait_for("first")?;
@@ -185,15 +206,46 @@ fn a_run_is_stopped_and_continued_by_its_shell() -> Result<Outcome> {
     shell.types("second\n")?;
     shell.wait_for("second")?;
     shell.types("\x04")?;
-    shell.wait_for("cgroup removed")?;
-    shell.types("echo status=$?\n")?;
-    shell.wait_for("status=5")?;
-    shell.types("exit 0\n")?;
-    let (status, shown) = shell.ends()?;
+    ends_with(shell, 5)?;
+    Problems::default().outcome()
+}
+
+/// A command can choose the key, and have a terminal that answers questions type it.
+fn who_watches_is_not_stopped_by_a_key_that_the_command_ignores() -> Result<Outcome> {
+    let folder = directory()?;
+    let script = "trap \"\" TSTP; stty susp c; echo rea\"\"dy; cat; stty susp ^Z; exit 5";
+    let mut shell = shell_that_runs(script, folder.path())?;
+    shell.wait_for("ready")?;
+    shell.types("c")?;
+    shell.types("hello\n")?;
+    shell.wait_for("hello")?;
+    shell.types("\x04")?;
+    let shown = ends_with(shell, 5)?;
     let mut problems = Problems::default();
-    problems.check(status == 0, || {
-        format!("the shell ended with {status}: {shown}")
-    });
+    problems.check(!shown.contains("Stopped"), || shown.clone());
+    problems.outcome()
+}
+
+/// Whoever else is in there could do what nobody reads, until there is no more room to note it.
+fn while_who_watches_is_stopped_the_sandbox_stands_still() -> Result<Outcome> {
+    let folder = directory()?;
+    let count = folder.path().join("count");
+    let script = format!(
+        "(while :; do echo >>{}; sleep 0.02; done) & sleep 1; kill -STOP $$; echo went o\"\"n; exit 5",
+        count.display()
+    );
+    let mut shell = shell_that_runs(&script, folder.path())?;
+    let len = || fs::metadata(&count).map_or(0, |count| count.len());
+    let grows = |from: u64| wait_for("the count to grow", || len() > from);
+    grows(0)?;
+    shell.wait_for("Stopped")?;
+    let stopped_at = len();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let mut problems = Problems::default();
+    problems.equal("the count while all is stopped", len(), stopped_at);
+    shell.types("fg\n")?;
+    shell.wait_for("went on")?;
+    ends_with(shell, 5)?;
     problems.outcome()
 }
 

@@ -128,9 +128,11 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     Ok(())
 }
 
+/// What takes longer hangs. Emulated on a busy machine, a guest may be ten times slower than on an idle one.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(400);
+
 /// Waits until something is so.
 pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(60);
     let start = Instant::now();
     while !is_so() {
         if start.elapsed() > PATIENCE {

@@ -97,6 +97,7 @@ impl Record {
             "no_scratch",
             "queue_full",
             "malformed",
+            "agent_killed",
             "record_failed",
         ]
         .iter()

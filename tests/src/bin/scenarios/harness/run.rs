@@ -12,10 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Policy, Record, directory};
-
-/// A run takes no longer; if it does, it hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+use super::{PATIENCE, Policy, Record, directory};
 
 /// `opensafe`, of which the path may be in `$OPENSAFE`.
 pub(crate) fn opensafe() -> Command {

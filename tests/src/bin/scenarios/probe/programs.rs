@@ -54,7 +54,7 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
     // Another thread writes another program's path over this one's and back, while it is run again and again. It has
     // to end well once, which the other program never does.
     ("exec-in-a-race", |a| {
-        for _ in 0..60 {
+        for _ in 0..200 {
             let mut child = probe()?;
             child.args(["replaced", "+", "become-in-a-race"]).args(a);
             let status = child.stdin(Stdio::piped()).output()?.status;
@@ -161,14 +161,19 @@ fn become_in_a_race(arguments: &[OsString]) -> io::Result<()> {
     let shared: Vec<AtomicU8> = harmless.bytes().chain([0]).map(AtomicU8::new).collect();
     let shared: &'static [AtomicU8] = Vec::leak(shared);
     let copies = [denied.as_bytes().to_vec(), harmless.into_bytes()];
+    let (begin, begun) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for copy in copies.iter().cycle() {
             for (to, from) in shared.iter().zip(copy) {
                 to.store(*from, Ordering::Relaxed);
             }
+            let _ = begin.send(());
             std::thread::yield_now();
         }
     });
+    // On one processor that is busy, a thread may begin late.
+    let _ = begun.recv();
+    drop(begun);
     std::thread::sleep(std::time::Duration::from_millis(2));
     for _ in 0..20 {
         let none: [*const libc::c_char; 2] = [c"x".as_ptr(), std::ptr::null()];

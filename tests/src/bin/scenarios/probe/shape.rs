@@ -139,7 +139,7 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
 
 fn apart(attempts: &[OsString]) -> io::Result<()> {
     /// An attempt takes no longer.
-    const PATIENCE: Duration = Duration::from_secs(120);
+    const PATIENCE: Duration = Duration::from_secs(300);
     for (number, words) in attempts.split(|word| word == "+").skip(1).enumerate() {
         let mut child = probe()?
             .arg(format!("named:try-{number}"))

@@ -3,22 +3,26 @@
 #
 #     move state there here rounds     outside: its name is `there` while `state` is 4n + 2, `here` while it is 4n
 #     open state here                  inside: says how often the file opened and was refused in each place
+#
+# It stays in each place until the file has been tried there, however slow the machine is.
 import mmap, os, sys, time
 
 MOVING = 1
+STATE, TRIED = slice(0, 8), slice(8, 16)
+PATIENCE = 60
 
 
 def shared(path):
     with open(path, "r+b") as file:
-        return mmap.mmap(file.fileno(), 8)
+        return mmap.mmap(file.fileno(), 16)
 
 
-def get(state):
-    return int.from_bytes(state[:8], "little")
+def get(state, what=STATE):
+    return int.from_bytes(state[what], "little")
 
 
-def put(state, value):
-    state[:8] = value.to_bytes(8, "little")
+def put(state, value, what=STATE):
+    state[what] = value.to_bytes(8, "little")
 
 
 def move(state, there, here, rounds):
@@ -26,8 +30,11 @@ def move(state, there, here, rounds):
     for step in range(0, 4 * int(rounds), 2):
         put(state, step + MOVING)
         os.rename(*((here, there) if step % 4 == 0 else (there, here)))
+        before, end = get(state, TRIED), time.monotonic() + PATIENCE
         put(state, step + 2)
         time.sleep(0.002)
+        while get(state, TRIED) == before and time.monotonic() < end:
+            time.sleep(0.002)
     put(state, 2**63)
 
 
@@ -45,6 +52,7 @@ def opened(state, here):
         # What was tried while it was moved may go either way.
         if before == get(state) and not before & MOVING:
             seen["here" if before % 4 == 0 else "there"][refused] += 1
+            put(state, get(state, TRIED) + 1, TRIED)
     for place, (opens, refusals) in seen.items():
         print(place, opens, refusals, flush=True)
 

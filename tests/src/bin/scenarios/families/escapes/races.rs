@@ -21,7 +21,7 @@ fn a_directory_that_is_moved_while_it_is_read_is_where_it_is() -> Result<Outcome
         fs::create_dir_all(path(name))?;
     }
     write(&path("open/moved/file"), "content")?;
-    write(&path("state"), [0; 8])?;
+    write(&path("state"), [0; 16])?;
     let policy = Policy::open().rule(deny("secret").below(path("secret")));
     let (state, here, there) = (path("state"), path("open/moved"), path("secret/moved"));
     let inside = ["python3".as_ref(), "-c".as_ref(), SCRIPT.as_ref()];

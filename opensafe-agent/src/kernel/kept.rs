@@ -1,0 +1,385 @@
+//! What is kept of a run beside the programs, so that another process can take it up when this one is gone.
+//!
+//! The programs' links and the maps are pinned in a BPF file system that is mounted below [`PLACES`], one for each set, and a
+//! run's state is a map there. So what enforces and what is known about it are there or gone together, need no file that
+//! somebody has to clean up, and are out of every sandbox's reach (`is_pins` in the programs).
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use aya::maps::{Array, Map, MapData, MapError};
+use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY;
+use nix::{
+    sys::statfs::statfs,
+    time::{ClockId, clock_gettime},
+};
+use rustix::mount::{UnmountFlags, unmount};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Kernel, KernelError, held::Held, own, share::BPF_FS_MAGIC};
+
+/// A run whose programs and state are there, whether or not anybody attends to it.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// The run's id.
+    pub run: String,
+    /// The layout of the maps that it is in.
+    pub layout: String,
+    /// How far whoever attended to it had come.
+    pub progress: Progress,
+    /// When that was last noted, since the host was started.
+    pub seen: Duration,
+    /// The process that attends to it, if it lives.
+    pub agent: Option<u32>,
+    /// Where it is.
+    pub(super) place: PathBuf,
+    pub(super) sandbox: u32,
+    /// Bytes of what it has kept.
+    pub(super) len: u64,
+}
+
+/// How far events have got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Events of the kernel's that are done with: on record, or left out for a reason.
+    pub events: u64,
+    /// Lines about events that the record had then.
+    pub lines: u64,
+}
+
+/// A run's own.
+pub(super) struct Kept {
+    run: String,
+    pieces: Array<MapData, Piece>,
+    head: Head,
+}
+
+/// What comes first; the same in every version.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Head {
+    format: u32,
+    /// Index of the sandbox.
+    sandbox: u32,
+    /// Who attends to it, and when that process began.
+    agent: u32,
+    agent_began_cs: u32,
+    /// When it was last there: `CLOCK_BOOTTIME`.
+    seen_ns: u64,
+    events: u64,
+    lines: u64,
+    /// Bytes of the state, in the pieces that follow.
+    len: u64,
+}
+
+/// A map's value.
+type Piece = [u8; PIECE_BYTES];
+
+/// Where file systems are mounted that are to outlive who made them, each at `LAYOUT-NUMBER`.
+pub(super) const PLACES: &str = "/run/opensafe";
+/// The layout of our maps.
+pub const LAYOUT: &str = env!("OPENSAFE_LAYOUT");
+
+const FORMAT: u32 = 1;
+const PIECE_BYTES: usize = 4096;
+/// Most bytes that a run may keep: a policy's files, and what was asked for.
+const MAX_STATE_BYTES: usize = 64 << 20;
+/// What a run's map is called, before its id.
+const RUN: &str = "run-";
+/// The same before it takes the place of the one before.
+const NEXT: &str = "next-";
+
+impl Kernel {
+    /// Whether the programs stay when this process is killed, or why they do not.
+    pub fn outlives(&self) -> Result<(), &str> {
+        match &self.held {
+            Some(held) if held.place().is_some() => Ok(()),
+            _ => Err(self.why_not_kept.as_deref().unwrap_or("it was not tried")),
+        }
+    }
+
+    /// Why they do not, if that was to be had here.
+    #[must_use]
+    pub fn why_not_kept(&self) -> Option<&str> {
+        self.why_not_kept.as_deref()
+    }
+
+    /// Keeps a run's state, and takes back what it has kept before, at one instant.
+    ///
+    /// # Errors
+    /// If the programs do not outlive this process, or there is no memory.
+    pub fn keep(&mut self, run: &str, state: &[u8]) -> Result<(), KernelError> {
+        let Some(held) = self.held.as_ref().filter(|held| held.place().is_some()) else {
+            return Ok(());
+        };
+        let progress = self.kept.as_ref().map(Kept::progress).unwrap_or_default();
+        let kept = Kept::new(held, self.seat.sandbox, run, state, progress);
+        self.kept = Some(kept.map_err(|source| KernelError::Keep { source })?);
+        Ok(())
+    }
+
+    /// Notes that this process is there, and how far it has got.
+    pub fn note(&mut self, progress: Progress) {
+        if let Some(kept) = &mut self.kept {
+            // The next one may succeed.
+            let _ = kept.note(progress);
+        }
+    }
+
+    /// Takes back what was kept.
+    pub(super) fn forget(&mut self) {
+        if let (Some(kept), Some(held)) = (self.kept.take(), &self.held) {
+            held.forget(&pin_of(&kept.run));
+        }
+    }
+}
+
+/// The runs of which something is kept, by any version.
+#[must_use]
+pub fn left() -> Vec<Left> {
+    let mut all = Vec::new();
+    for (place, layout) in places() {
+        for entry in fs::read_dir(&place).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(run) = name.to_str().and_then(|name| name.strip_prefix(RUN)) else {
+                continue;
+            };
+            // One that goes just now is no more.
+            if let Ok(head) = open(&entry.path()).and_then(|pieces| head(&pieces)) {
+                all.push(Left::of(run, &layout, &place, &head));
+            }
+        }
+    }
+    all
+}
+
+impl Left {
+    fn of(run: &str, layout: &str, place: &Path, head: &Head) -> Self {
+        Self {
+            run: run.to_owned(),
+            layout: layout.to_owned(),
+            progress: head.progress(),
+            seen: Duration::from_nanos(head.seen_ns),
+            agent: head.agent(),
+            place: place.to_owned(),
+            sandbox: head.sandbox,
+            len: head.len,
+        }
+    }
+
+    /// The same run as it is now.
+    pub(super) fn now(&self, held: &Held) -> Option<Self> {
+        let pieces = open(Path::new(&held.pin_path(&pin_of(&self.run)))).ok()?;
+        let head = head(&pieces).ok()?;
+        Some(Self::of(&self.run, &self.layout, &self.place, &head))
+    }
+
+    /// What it has kept.
+    ///
+    /// # Errors
+    /// If it is gone, or was kept by a version that this one does not know.
+    pub fn state(&self) -> io::Result<Vec<u8>> {
+        let pieces = open(&self.place.join(pin_of(&self.run)))?;
+        let len = usize::try_from(head(&pieces)?.len).unwrap_or(usize::MAX);
+        let mut state = Vec::with_capacity(len);
+        for index in 1..pieces.len() {
+            let piece = pieces.get(&index, 0).map_err(io::Error::other)?;
+            state.extend_from_slice(&piece[..(len - state.len()).min(PIECE_BYTES)]);
+        }
+        Ok(state)
+    }
+}
+
+/// What holds a run's state.
+fn pin_of(run: &str) -> String {
+    format!("{RUN}{run}")
+}
+
+/// In which places of a set are runs of which something is kept.
+pub(super) fn places_in(held: &Held) -> BTreeSet<u32> {
+    let entries = fs::read_dir(held.pin_path(".")).into_iter().flatten();
+    let runs = entries.flatten().filter(|entry| {
+        let name = entry.file_name();
+        name.to_str().is_some_and(|name| name.starts_with(RUN))
+    });
+    runs.filter_map(|run| open(&run.path()).and_then(|pieces| head(&pieces)).ok())
+        .map(|head| head.sandbox)
+        .collect()
+}
+
+/// Where a set of programs with our layout is, or was, mounted.
+pub(super) fn ours() -> impl Iterator<Item = PathBuf> {
+    places()
+        .filter(|(_, layout)| layout == LAYOUT)
+        .map(|(place, _)| place)
+}
+
+/// Every place at which root has mounted a BPF file system, with the layout of what is there.
+fn places() -> impl Iterator<Item = (PathBuf, String)> {
+    let entries = fs::read_dir(PLACES).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let name = entry.file_name();
+        let (layout, _) = name.to_str()?.rsplit_once('-')?;
+        let place = entry.path();
+        let is_roots = fs::symlink_metadata(&place).ok()?.uid() == 0;
+        let is_bpf = statfs(&place).ok()?.filesystem_type() == BPF_FS_MAGIC;
+        (is_roots && is_bpf).then(|| (place, layout.to_owned()))
+    })
+}
+
+/// Mounts a set at a place of its own.
+pub(super) fn mount(held: &mut Held) -> io::Result<()> {
+    // More sets than one are for more sandboxes than there is room for in one.
+    const MOST: u32 = 64;
+    use std::os::unix::fs::DirBuilderExt as _;
+    let mut directory = fs::DirBuilder::new();
+    directory.mode(0o700);
+    if !Path::new(PLACES).is_dir() {
+        directory.create(PLACES)?;
+    }
+    let above = fs::symlink_metadata(PLACES)?;
+    if !(above.is_dir() && above.uid() == 0 && above.mode() & 0o022 == 0) {
+        return Err(io::Error::other(format!(
+            "{PLACES} is not a directory that root alone may change"
+        )));
+    }
+    for number in 1..=MOST {
+        let place = Path::new(PLACES).join(format!("{LAYOUT}-{number}"));
+        match directory.create(&place) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(_) if statfs(&place)?.filesystem_type() == BPF_FS_MAGIC => {
+                // One whose last run was in another mount namespace could not be unmounted there.
+                let there = Held::mounted_at(place.clone())?;
+                if there.is_closed() && unmount(&place, UnmountFlags::DETACH).is_ok() {
+                    return held.mount_at(&place);
+                }
+            }
+            Ok(()) | Err(_) => return held.mount_at(&place),
+        }
+    }
+    Err(io::Error::other(format!(
+        "{MOST} of them are in {PLACES} already"
+    )))
+}
+
+fn open(pin: &Path) -> io::Result<Array<MapData, Piece>> {
+    let map = MapData::from_pin(pin).and_then(Map::from_map_data);
+    map.and_then(Array::try_from).map_err(io::Error::other)
+}
+
+/// What comes first, if what it says can be.
+fn head(pieces: &Array<MapData, Piece>) -> io::Result<Head> {
+    let first = pieces.get(&0, 0).map_err(io::Error::other)?;
+    let room = u64::from(pieces.len().saturating_sub(1)) * PIECE_BYTES as u64;
+    match Head::read_from_prefix(&first) {
+        Ok((head, _)) if head.format == FORMAT && head.len <= room => Ok(head),
+        _ => Err(io::Error::other(
+            "written by a version that this one does not know",
+        )),
+    }
+}
+
+impl Kept {
+    fn new(
+        held: &Held,
+        sandbox: u32,
+        run: &str,
+        state: &[u8],
+        progress: Progress,
+    ) -> io::Result<Self> {
+        const KEY_BYTES: u32 = 4;
+        if state.len() > MAX_STATE_BYTES {
+            return Err(io::Error::other(format!(
+                "it has {} bytes, and {MAX_STATE_BYTES} are the most",
+                state.len()
+            )));
+        }
+        let pieces = state.chunks(PIECE_BYTES);
+        let count = 1 + u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        #[expect(clippy::cast_possible_truncation, reason = "a page")]
+        let map = aya_obj::Map::new_from_params(
+            BPF_MAP_TYPE_ARRAY as u32,
+            KEY_BYTES,
+            PIECE_BYTES as u32,
+            count,
+            0,
+        );
+        let map = MapData::create(map, "run", None).map_err(io::Error::other)?;
+        let next = held.pin_path(&format!("{NEXT}{run}"));
+        map.pin(&next).map_err(io::Error::other)?;
+        let array = Map::from_map_data(map).and_then(Array::<MapData, Piece>::try_from);
+        let mut kept = Self {
+            run: run.to_owned(),
+            pieces: array.map_err(io::Error::other)?,
+            head: Head::ours(sandbox, state.len() as u64),
+        };
+        for (index, bytes) in (1..).zip(pieces) {
+            let mut piece = [0; PIECE_BYTES];
+            piece[..bytes.len()].copy_from_slice(bytes);
+            kept.pieces.set(index, piece, 0).map_err(io::Error::other)?;
+        }
+        kept.note(progress).map_err(io::Error::other)?;
+        fs::rename(next, held.pin_path(&pin_of(run)))?;
+        Ok(kept)
+    }
+
+    /// That of a run which is taken up. The caller holds the maps' lock.
+    pub(super) fn take_over(held: &Held, left: &Left) -> io::Result<Self> {
+        let mut kept = Self {
+            run: left.run.clone(),
+            pieces: open(Path::new(&held.pin_path(&pin_of(&left.run))))?,
+            head: Head::ours(left.sandbox, left.len),
+        };
+        kept.note(left.progress).map_err(io::Error::other)?;
+        Ok(kept)
+    }
+
+    fn progress(&self) -> Progress {
+        self.head.progress()
+    }
+
+    fn note(&mut self, progress: Progress) -> Result<(), MapError> {
+        self.head.seen_ns = u64::try_from(since_boot().as_nanos()).unwrap_or(u64::MAX);
+        self.head.events = progress.events;
+        self.head.lines = progress.lines;
+        let mut piece = [0; PIECE_BYTES];
+        piece[..size_of::<Head>()].copy_from_slice(self.head.as_bytes());
+        self.pieces.set(0, piece, 0)
+    }
+}
+
+impl Head {
+    /// Of a run that this process attends to.
+    fn ours(sandbox: u32, len: u64) -> Self {
+        Self {
+            format: FORMAT,
+            sandbox,
+            agent: std::process::id(),
+            agent_began_cs: own::began_cs(),
+            len,
+            ..Self::default()
+        }
+    }
+
+    const fn progress(&self) -> Progress {
+        Progress {
+            events: self.events,
+            lines: self.lines,
+        }
+    }
+
+    fn agent(&self) -> Option<u32> {
+        (own::process_began_cs(self.agent) == Some(self.agent_began_cs)).then_some(self.agent)
+    }
+}
+
+/// Since the host was started, by `CLOCK_BOOTTIME`.
+#[must_use]
+pub fn since_boot() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
+}

@@ -79,7 +79,7 @@ fn run(wanted: &[OsString]) -> ExitCode {
         seconds.push((start.elapsed().as_secs_f64(), scenario.name));
     }
     seconds.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    for (seconds, name) in seconds.iter().take(5) {
+    for (seconds, name) in seconds.iter().take(15) {
         println!("{seconds:.1} s {name}");
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped");

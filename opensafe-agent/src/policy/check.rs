@@ -141,7 +141,7 @@ pub(super) fn unknown<'a>(
 /// The name that was probably meant, or those there are.
 fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     match nearest(name, known.clone()) {
-        Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        Some(nearest) => format!("did you mean {}?", quoted(nearest)),
         None => choices(known),
     }
 }
@@ -276,10 +276,10 @@ fn no_such_rules(on: &Trigger, rules: &RuleSet, declared: &Declared) -> Vec<Prob
                 value: shown(&glob.source().into()),
                 problem: format!(
                     "there is no such rule{}",
-                    nearest(glob.source(), known.iter().map(String::as_str))
-                        .map_or_else(String::new, |nearest| format!(
-                            "; did you mean \"{nearest}\"?"
-                        ))
+                    nearest(glob.source(), known.iter().map(String::as_str)).map_or_else(
+                        String::new,
+                        |nearest| format!("; did you mean {}?", quoted(nearest))
+                    )
                 ),
             });
         }

@@ -15,9 +15,9 @@ pub struct SocketKind {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum SocketError {
-    #[error("has an unknown family \"{0}\"; there are *, {known}, and numbers below {FAMILIES}", known = names(&NAMES))]
+    #[error("has an unknown family {0:?}; there are *, {known}, and numbers below {FAMILIES}", known = names(&NAMES))]
     Family(String),
-    #[error("has an unknown type \"{0}\"; there are {known}", known = names(&TYPES))]
+    #[error("has an unknown type {0:?}; there are {known}", known = names(&TYPES))]
     Type(String),
 }
 
@@ -172,6 +172,10 @@ mod tests {
             error.contains("unknown family \"ipx\"") && error.contains("vsock"),
             "{error}"
         );
+        let error = SocketKind::parse("i\net:raw").unwrap_err().to_string();
+        assert!(error.contains(r#"unknown family "i\net""#), "{error}");
+        let error = SocketKind::parse("inet:r\naw").unwrap_err().to_string();
+        assert!(error.contains(r#"unknown type "r\naw""#), "{error}");
         assert!(SocketKind::parse("64").is_err());
         assert!(SocketKind::parse("inet:tcp").is_err());
     }

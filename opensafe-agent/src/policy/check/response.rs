@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::super::error::Problem;
-use super::{VERDICTS, kind, meant, operations, reader::Reader, unknown};
+use super::{VERDICTS, kind, meant, operations, quoted, reader::Reader, unknown};
 use crate::response::{
     Action, Alert, DENIED_BY, REPEAT_AFTER, RETRY_AFTER, Response, RuleGlob, Threshold, Trigger,
     Webhook,
@@ -236,7 +236,7 @@ impl<'o> Reader<'o> {
     fn known_keys(&mut self, whose: &str, object: &Map<String, Value>, known: &[&'static str]) {
         for key in object.keys() {
             if !known.contains(&key.as_str()) {
-                let what = format!("{whose}has an unknown key \"{key}\"");
+                let what = format!("{whose}has an unknown key {}", quoted(key));
                 self.whole(unknown(&what, key, known.iter().copied()));
             }
         }

@@ -38,6 +38,34 @@ pub struct Pid(pub u32);
 #[serde(transparent)]
 pub struct Generation(pub u32);
 
+/// Which policy of a run it is: 0 is the one with which it was started, and each that is applied later counts up.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct PolicyNumber(pub u32);
+
+impl PolicyNumber {
+    /// The one with which the run was started.
+    pub const FIRST: Self = Self(0);
+
+    /// The one that is applied after it.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use crate::{
     enforcement::Enforcement,
-    event::{Losses, Pid, UnixNano},
+    event::{Losses, Pid, PolicyNumber, UnixNano},
     response::{Deed, Outcome, Responded},
-    rules::Defaults,
+    rules::{Defaults, RuleSet},
 };
 
 /// Crockford's base 32: digits and lower-case letters without `i`, `l`, `o` and `u`.
@@ -159,6 +159,19 @@ pub struct Adopted {
     pub lost: u64,
 }
 
+/// A run got another policy while it went on.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// When it was in force.
+    pub time: UnixNano,
+    /// Which of the run's it is.
+    pub number: PolicyNumber,
+    /// What it is.
+    pub policy: PolicyInfo,
+    /// The revision of the one before.
+    pub before: String,
+}
+
 /// A policy, as a record names it.
 #[derive(Clone, Debug)]
 pub struct PolicyInfo {
@@ -170,6 +183,19 @@ pub struct PolicyInfo {
     pub rules: usize,
     /// What holds where none of them matches.
     pub defaults: Defaults,
+}
+
+impl PolicyInfo {
+    /// Of these rules, from those files and directories.
+    #[must_use]
+    pub fn of(rules: &RuleSet, sources: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        Self {
+            revision: rules.revision.clone(),
+            sources: sources.into_iter().map(Into::into).collect(),
+            rules: rules.rules.len(),
+            defaults: rules.defaults,
+        }
+    }
 }
 
 /// A user.
@@ -272,6 +298,8 @@ pub struct RunEnd {
     pub duration: Duration,
     /// How the command ended; `None` if it never ran.
     pub status: Option<Status>,
+    /// The policy in force then.
+    pub policy: String,
     /// What was decided.
     pub counts: Counts,
     /// What was touched.

@@ -41,7 +41,7 @@ pub(super) fn control(order: Order, args: &ControlArgs) -> anyhow::Result<ExitCo
 }
 
 /// The run whose record this is, and its cgroup.
-fn running(record: &Path) -> anyhow::Result<(RunId, Sandboxed)> {
+pub(super) fn running(record: &Path) -> anyhow::Result<(RunId, Sandboxed)> {
     let lines = read(record)?;
     let start = lines.start().context("its record has no beginning")?;
     let run: RunId = start.text("opensafe.run.id").unwrap_or_default().parse()?;

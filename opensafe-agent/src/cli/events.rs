@@ -8,6 +8,7 @@ use std::{
     os::unix::ffi::OsStringExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use anstyle::{AnsiColor, Style};
@@ -175,7 +176,7 @@ fn row(line: &Line, home: &Path, zone: &TimeZone) -> [Cell; 6] {
     let (verdict, style) = verdict(line);
     let who = match line.event() {
         "run.start" => printable(&line.bytes("user.name").unwrap_or_default()).into_owned(),
-        "run.end" | "loss" => String::new(),
+        "run.end" | "run.adopted" | "policy.applied" | "loss" => String::new(),
         _ => whom(line),
     };
     [
@@ -202,12 +203,26 @@ fn what(line: &Line, home: &Path) -> (Cow<'static, str>, String) {
     match line.event() {
         "run.start" => ("start".into(), command(&line.list("process.command_args"))),
         "run.end" => {
-            let lasted = std::time::Duration::from_nanos(number("opensafe.run.duration_nano"));
+            let lasted = Duration::from_nanos(number("opensafe.run.duration_nano"));
             let how = status(line).map_or_else(
                 || "the command never ran".to_owned(),
                 |status| status.to_string(),
             );
             ("end".into(), format!("{how} after {}", duration(lasted)))
+        }
+        "run.adopted" => {
+            let nobody = Duration::from_nanos(number("opensafe.unattended.duration_nano"));
+            let lost = match number("opensafe.unattended.lost") {
+                1 => "1 event".to_owned(),
+                lost => format!("{lost} events"),
+            };
+            let object = format!("unattended for {}, {lost} lost", duration(nobody));
+            ("adopted".into(), object)
+        }
+        "policy.applied" => {
+            let before = line.text("opensafe.policy.before").unwrap_or_default();
+            let object = format!("instead of {}", printable(before.as_bytes()));
+            ("policy".into(), object)
         }
         "loss" => {
             let lost = number("opensafe.loss.seen").saturating_sub(number("opensafe.loss.sent"));
@@ -352,7 +367,8 @@ fn verdict(line: &Line) -> (&'static str, Style) {
 
 /// The rule, and for what it did not simply let pass, its reason.
 fn rule(line: &Line) -> String {
-    if let Some(revision) = line.text("opensafe.policy.revision") {
+    let begins = matches!(line.event(), "run.start" | "policy.applied");
+    if let Some(revision) = line.text("opensafe.policy.revision").filter(|_| begins) {
         return printable(revision.as_bytes()).into_owned();
     }
     let text = |key| printable(line.text(key).unwrap_or_default().as_bytes()).into_owned();

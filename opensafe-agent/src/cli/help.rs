@@ -41,8 +41,8 @@ Exit statuses:
   that it holds or does not, with 2 that this could not be found out.
 
 Privileges:
-  'run', 'freeze', 'thaw', 'kill', 'doctor' and 'boundary test' take root; the
-  other commands do not.
+  'run', 'adopt', 'freeze', 'thaw', 'kill', 'policy apply', 'doctor' and
+  'boundary test' take root; the other commands do not.
 
 Environment:
   NO_COLOR, CLICOLOR_FORCE  never, or always, use colour
@@ -225,6 +225,18 @@ Exit statuses:
   0  nothing above low was found
   1  something was
   2  it could not be found out, or the command line makes no sense";
+
+pub(super) const POLICY_APPLY: &str = "\
+Examples:
+  Deny what turned out to be too much, while the agent goes on:
+      sudo opensafe policy apply 7f3k2aaa ./stricter
+  Which policies a run had, and when:
+      opensafe events 7f3k2aaa --event run.start --event policy.applied
+
+Exit statuses:
+  0  it is in force
+  1  it is not, and the one before is
+  2  the command line makes no sense";
 
 pub(super) const POLICY_CHECK: &str = "\
 Examples:

@@ -21,8 +21,8 @@ use crate::{sandbox::control::Order, sink::text::printable};
 
 pub use args::{
     AdoptArgs, BoundaryAuditArgs, BoundaryCommand, BoundaryTestArgs, Cli, Color, Command,
-    CompletionsArgs, ControlArgs, DoctorArgs, EventName, EventsArgs, ManArgs, PolicyArg,
-    PolicyCheckArgs, PolicyCommand, PolicyRulesArgs, PolicyTestArgs, RunArgs, RunsArgs,
+    CompletionsArgs, ControlArgs, DoctorArgs, EventName, EventsArgs, ManArgs, PolicyApplyArgs,
+    PolicyArg, PolicyCheckArgs, PolicyCommand, PolicyRulesArgs, PolicyTestArgs, RunArgs, RunsArgs,
     SandboxArgs,
 };
 

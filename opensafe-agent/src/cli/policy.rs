@@ -1,5 +1,6 @@
 //! `opensafe policy`: looks at policies without enforcing them. Needs no privileges.
 
+mod apply;
 mod responses;
 
 use std::{
@@ -56,6 +57,7 @@ const COLUMNS: [(&str, Cut); 7] = [
 
 pub(super) fn policy(command: &PolicyCommand) -> anyhow::Result<ExitCode> {
     match command {
+        PolicyCommand::Apply(args) => apply::apply(args),
         PolicyCommand::Check(args) => check(args),
         PolicyCommand::Rules(args) => rules(args),
         PolicyCommand::Test(args) => test(args),

@@ -136,10 +136,14 @@ struct Run {
     start: Line,
     state: State,
     denials: u64,
+    /// The latest policy in force.
+    policy: String,
 }
 
 /// The process that attends to a run, on record.
 const SUPERVISOR: &str = "opensafe.supervisor.pid";
+/// Its policy.
+const REVISION: &str = "opensafe.policy.revision";
 
 /// How far a run is.
 enum State {
@@ -166,6 +170,8 @@ impl Run {
         };
         let end = last(record)?.filter(|line| line.event() == "run.end");
         let mut supervisor = start.number(SUPERVISOR);
+        let revision = |line: &Line| line.text(REVISION).map(str::to_owned);
+        let mut policy = end.as_ref().and_then(revision).or_else(|| revision(&start));
         let denials = match &end {
             Some(end) => Counts::default()
                 .all()
@@ -177,6 +183,9 @@ impl Run {
                 .inspect(|line| {
                     if line.event() == "run.adopted" {
                         supervisor = line.number(SUPERVISOR);
+                    }
+                    if line.event() == "policy.applied" {
+                        policy = revision(line);
                     }
                 })
                 .filter(Line::is_denial)
@@ -199,6 +208,7 @@ impl Run {
             start,
             state,
             denials,
+            policy: policy.unwrap_or_default(),
         })
     }
 
@@ -334,7 +344,7 @@ fn print_json(runs: &[Run], mut out: impl Write) -> anyhow::Result<()> {
             "opensafe.process.exit.signal": signal,
             "opensafe.run.denials": run.denials,
             "opensafe.mode": run.start.text("opensafe.mode"),
-            "opensafe.policy.revision": run.start.text("opensafe.policy.revision"),
+            REVISION: run.policy,
             "gen_ai.agent.name": run.start.text("gen_ai.agent.name"),
             "process.command_args": arguments,
             "opensafe.record.path": encode(run.record.as_os_str().as_encoded_bytes()),

@@ -18,7 +18,7 @@ use opensafe_common::{
 };
 
 use crate::{
-    event::{Errno, Pid, UnixNano},
+    event::{Errno, Pid, PolicyNumber, UnixNano},
     rules::{RuleId, Severity},
 };
 
@@ -211,6 +211,8 @@ pub struct Ruling {
     pub severity: Severity,
     /// The rule's reason, or what the default or the lack of a name means.
     pub reason: String,
+    /// Which of the run's policies decided; `None`: one that is not known any more.
+    pub policy: Option<PolicyNumber>,
 }
 
 #[cfg(test)]

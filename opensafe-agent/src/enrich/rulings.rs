@@ -1,7 +1,7 @@
 //! Which rule it was: the kernel made the verdict, and the rules say whose it is.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     net::{Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
@@ -13,7 +13,7 @@ use super::{
     names::{label, name_of_own_tmpfs, names},
 };
 use crate::{
-    event::{Decision, Generation, PeerAddress, Place},
+    event::{Decision, Generation, PeerAddress, Place, PolicyNumber},
     rules::{
         PINS, PINS_REASON, RECORDS, RECORDS_REASON, Rule, RuleId, RuleSet, Severity,
         socket::family_name,
@@ -28,13 +28,15 @@ pub struct InForce {
     pub rules: Arc<RuleSet>,
     /// The view for which they were compiled.
     pub view: Arc<View>,
+    /// Which policy of the run's it is.
+    pub number: PolicyNumber,
 }
 
 /// The policies that decide, or did, and what was found out from them.
 #[derive(Debug)]
 pub(super) struct Rulings {
-    policies: HashMap<Generation, InForce>,
-    latest: Generation,
+    /// By the generation from which on each is in force.
+    policies: BTreeMap<Generation, InForce>,
     /// Rulings on places that were met before: a build opens the same headers a thousand times, and
     /// to find a rule is to ask all of them.
     known: HashMap<Asked, (Vec<u8>, Ruling)>,
@@ -56,31 +58,39 @@ struct Asked {
 /// Rulings that are remembered at most.
 const MAX_RULINGS: usize = 10_000;
 
-/// Policies whose events may still be on their way.
-const KEEP_POLICIES: u32 = 8;
+/// Policies whose events may still be on their way: those of a few seconds, however often one is applied.
+const KEEP_POLICIES: usize = 32;
 
 impl Rulings {
-    /// With the first policy.
+    /// With the policy that is in force from `generation` on.
     pub(super) fn new(generation: Generation, policy: InForce) -> Self {
         Self {
-            policies: HashMap::from([(generation, policy)]),
-            latest: generation,
+            policies: BTreeMap::from([(generation, policy)]),
             known: HashMap::new(),
         }
     }
 
     /// Another policy is in force from `generation` on.
     pub(super) fn policy_changed(&mut self, generation: Generation, policy: InForce) {
-        self.policies
-            .retain(|old, _| old.0 + KEEP_POLICIES > generation.0);
         self.policies.insert(generation, policy);
-        self.latest = generation;
+        while self.policies.len() > KEEP_POLICIES {
+            self.policies.pop_first();
+        }
     }
 
+    /// The one that was in force then; `None` if it is not known any more.
     fn policy(&self, generation: Generation) -> Option<&InForce> {
-        self.policies
-            .get(&generation)
-            .or_else(|| self.policies.get(&self.latest))
+        let mut until = self.policies.range(..=generation);
+        until.next_back().map(|(_, policy)| policy)
+    }
+
+    /// The ruling with the policy that made it.
+    fn made_by(&self, decision: Decision, ruling: Ruling) -> Ruling {
+        let policy = self.policy(decision.generation);
+        Ruling {
+            policy: policy.map(|policy| policy.number),
+            ..ruling
+        }
     }
 
     /// The name and the ruling for an object with a path. The kernel made the verdict; which rule it
@@ -103,7 +113,8 @@ impl Rulings {
         if let Some(known) = self.known.get(&asked) {
             return known.clone();
         }
-        let found = self.find_rule(decision, place, access);
+        let (name, ruling) = self.find_rule(decision, place, access);
+        let found = (name, self.made_by(decision, ruling));
         if self.known.len() == MAX_RULINGS {
             self.known.clear();
         }
@@ -113,7 +124,7 @@ impl Rulings {
 
     fn find_rule(&self, decision: Decision, place: &Place, access: Access) -> (Vec<u8>, Ruling) {
         let Some(policy) = self.policy(decision.generation) else {
-            return (place.path.clone(), unexplained(decision));
+            return (place.path.clone(), made_by_an_earlier_one(decision));
         };
         // What the kernel found no name for may have the number of a device that had one.
         let mut candidates = match decision.nameless {
@@ -181,10 +192,11 @@ impl Rulings {
         operation: &str,
         rule: impl Fn(&RuleSet) -> Option<Rule>,
     ) -> Ruling {
-        self.policy(decision.generation).map_or_else(
-            || unexplained(decision),
+        let ruling = self.policy(decision.generation).map_or_else(
+            || made_by_an_earlier_one(decision),
             |policy| ruling(decision, rule(&policy.rules).as_ref(), policy, operation),
-        )
+        );
+        self.made_by(decision, ruling)
     }
 
     /// The name of a place about which no rule is asked.
@@ -203,6 +215,17 @@ impl Rulings {
         peer: &PeerAddress,
         transport: u16,
     ) -> (Peer, Ruling) {
+        let (peer, ruling) = self.rule_on_peer(decision, peer, transport);
+        let ruling = self.made_by(decision, ruling);
+        (peer, ruling)
+    }
+
+    fn rule_on_peer(
+        &mut self,
+        decision: Decision,
+        peer: &PeerAddress,
+        transport: u16,
+    ) -> (Peer, Ruling) {
         const DEFAULT: &str = "connect";
         match peer {
             PeerAddress::UnixPath(place) => {
@@ -211,7 +234,7 @@ impl Rulings {
             }
             PeerAddress::UnixAbstract(name) => {
                 let ruling = self.policy(decision.generation).map_or_else(
-                    || unexplained(decision),
+                    || made_by_an_earlier_one(decision),
                     |policy| {
                         ruling(
                             decision,
@@ -230,7 +253,7 @@ impl Rulings {
             }
             PeerAddress::Ip { address, port } => {
                 let ruling = self.policy(decision.generation).map_or_else(
-                    || unexplained(decision),
+                    || made_by_an_earlier_one(decision),
                     |policy| {
                         // The unspecified address is this host: see `decide` in the kernel programs.
                         let asked: &[Ipv6Addr] = match address.to_bits() {
@@ -250,7 +273,7 @@ impl Rulings {
             }
             PeerAddress::Other { family } => {
                 let ruling = self.policy(decision.generation).map_or_else(
-                    || unexplained(decision),
+                    || made_by_an_earlier_one(decision),
                     |policy| {
                         ruling(
                             decision,
@@ -290,6 +313,7 @@ fn ruling(
         rule: id,
         severity,
         reason,
+        policy: Some(policy.number),
     }
 }
 
@@ -341,6 +365,14 @@ fn unexplained(decision: Decision) -> Ruling {
     )
 }
 
+/// Decided before this process, or long before what it knows: the policy that did is kept nowhere any more.
+fn made_by_an_earlier_one(decision: Decision) -> Ruling {
+    without_rule(
+        decision,
+        "the policy that decided it was replaced, and is not known any more",
+    )
+}
+
 fn without_rule(decision: Decision, reason: &str) -> Ruling {
     Ruling {
         verdict: decision.verdict,
@@ -349,6 +381,7 @@ fn without_rule(decision: Decision, reason: &str) -> Ruling {
         rule: None,
         severity: Severity::default(),
         reason: reason.to_owned(),
+        policy: None,
     }
 }
 

@@ -6,7 +6,7 @@ use opensafe_common::{operation::How, tables::transport};
 
 use super::*;
 use crate::{
-    event::{Because, Decision, Event, Generation, Place, Task, What},
+    event::{Because, Decision, Event, Generation, Place, PolicyNumber, Task, What},
     rules::{
         Defaults, Rule, RuleSet, Subject,
         glob::PathGlob,
@@ -57,6 +57,7 @@ fn enriched(rules: Vec<Rule>, what: What) -> Action {
     let policy = InForce {
         rules: Arc::new(rules),
         view: Arc::new(view),
+        number: PolicyNumber::FIRST,
     };
     let nobody = Pid(u32::MAX);
     let event = Event {

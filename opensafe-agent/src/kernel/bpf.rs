@@ -111,12 +111,12 @@ pub(super) fn attach(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     descriptor(BPF_RAW_TRACEPOINT_OPEN, &open)
 }
 
-/// Holds a link in a BPF file system, under a name that is free.
-pub(super) fn pin(link: &impl AsFd, path: &Path) -> io::Result<()> {
+/// Holds a link or a map in a BPF file system, under a name that is free.
+pub(super) fn pin(object: &impl AsFd, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let pin = ObjPin {
         path: path.as_ptr().expose_provenance() as u64,
-        object: descriptor_number(link.as_fd()),
+        object: descriptor_number(object.as_fd()),
         flags: 0,
     };
     bpf(BPF_OBJ_PIN, &pin).map(drop)

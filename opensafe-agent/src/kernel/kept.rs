@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeSet,
     fs, io,
-    os::unix::fs::MetadataExt as _,
+    os::{fd::AsFd as _, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -21,7 +21,7 @@ use nix::{
 use rustix::mount::{UnmountFlags, unmount};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Kernel, KernelError, held::Held, own, share::BPF_FS_MAGIC};
+use super::{Kernel, KernelError, bpf, calls, held::Held, own, share::BPF_FS_MAGIC};
 
 /// A run whose programs and state are there, whether or not anybody attends to it.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct Left {
     pub seen: Duration,
     /// The process that attends to it, if it lives.
     pub agent: Option<u32>,
+    /// When that process began, in hundredths of a second since the host was started.
+    pub agent_began_cs: u32,
     /// Where it is.
     pub(super) place: PathBuf,
     pub(super) sandbox: u32,
@@ -55,20 +57,20 @@ pub struct Progress {
 /// A run's own.
 pub(super) struct Kept {
     run: String,
-    pieces: Array<MapData, Piece>,
+    pieces: Pieces,
     head: Head,
 }
 
 /// What comes first; the same in every version.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Head {
+pub(super) struct Head {
     format: u32,
     /// Index of the sandbox.
     sandbox: u32,
-    /// Who attends to it, and when that process began.
-    agent: u32,
-    agent_began_cs: u32,
+    /// Who attends to it, and when that process began. Of a call: who calls.
+    pub(super) agent: u32,
+    pub(super) agent_began_cs: u32,
     /// When it was last there: `CLOCK_BOOTTIME`.
     seen_ns: u64,
     events: u64,
@@ -79,6 +81,8 @@ struct Head {
 
 /// A map's value.
 type Piece = [u8; PIECE_BYTES];
+/// Such a map.
+pub(super) type Pieces = Array<MapData, Piece>;
 
 /// Where file systems are mounted that are to outlive who made them, each at `LAYOUT-NUMBER`.
 pub(super) const PLACES: &str = "/run/opensafe";
@@ -135,6 +139,7 @@ impl Kernel {
     pub(super) fn forget(&mut self) {
         if let (Some(kept), Some(held)) = (self.kept.take(), &self.held) {
             held.forget(&pin_of(&kept.run));
+            calls::forget(held, &kept.run);
         }
     }
 }
@@ -150,7 +155,7 @@ pub fn left() -> Vec<Left> {
                 continue;
             };
             // One that goes just now is no more.
-            if let Ok(head) = open(&entry.path()).and_then(|pieces| head(&pieces)) {
+            if let Ok(head) = read_head(&entry.path()) {
                 all.push(Left::of(run, &layout, &place, &head));
             }
         }
@@ -166,6 +171,7 @@ impl Left {
             progress: head.progress(),
             seen: Duration::from_nanos(head.seen_ns),
             agent: head.agent(),
+            agent_began_cs: head.agent_began_cs,
             place: place.to_owned(),
             sandbox: head.sandbox,
             len: head.len,
@@ -174,8 +180,7 @@ impl Left {
 
     /// The same run as it is now.
     pub(super) fn now(&self, held: &Held) -> Option<Self> {
-        let pieces = open(Path::new(&held.pin_path(&pin_of(&self.run)))).ok()?;
-        let head = head(&pieces).ok()?;
+        let head = read_head(Path::new(&held.pin_path(&pin_of(&self.run)))).ok()?;
         Some(Self::of(&self.run, &self.layout, &self.place, &head))
     }
 
@@ -184,19 +189,12 @@ impl Left {
     /// # Errors
     /// If it is gone, or was kept by a version that this one does not know.
     pub fn state(&self) -> io::Result<Vec<u8>> {
-        let pieces = open(&self.place.join(pin_of(&self.run)))?;
-        let len = usize::try_from(head(&pieces)?.len).unwrap_or(usize::MAX);
-        let mut state = Vec::with_capacity(len);
-        for index in 1..pieces.len() {
-            let piece = pieces.get(&index, 0).map_err(io::Error::other)?;
-            state.extend_from_slice(&piece[..(len - state.len()).min(PIECE_BYTES)]);
-        }
-        Ok(state)
+        read_back(&self.place.join(pin_of(&self.run))).map(|(_, state)| state)
     }
 }
 
 /// What holds a run's state.
-fn pin_of(run: &str) -> String {
+pub(super) fn pin_of(run: &str) -> String {
     format!("{RUN}{run}")
 }
 
@@ -207,7 +205,7 @@ pub(super) fn places_in(held: &Held) -> BTreeSet<u32> {
         let name = entry.file_name();
         name.to_str().is_some_and(|name| name.starts_with(RUN))
     });
-    runs.filter_map(|run| open(&run.path()).and_then(|pieces| head(&pieces)).ok())
+    runs.filter_map(|run| read_head(&run.path()).ok())
         .map(|head| head.sandbox)
         .collect()
 }
@@ -267,13 +265,71 @@ pub(super) fn mount(held: &mut Held) -> io::Result<()> {
     )))
 }
 
-fn open(pin: &Path) -> io::Result<Array<MapData, Piece>> {
+/// Writes something into a map of its own, and pins that at a path where nothing is yet.
+pub(super) fn write_down(pin: &Path, head: &Head, bytes: &[u8]) -> io::Result<Pieces> {
+    const KEY_BYTES: u32 = 4;
+    if bytes.len() > MAX_STATE_BYTES {
+        return Err(io::Error::other(format!(
+            "it has {} bytes, and {MAX_STATE_BYTES} are the most",
+            bytes.len()
+        )));
+    }
+    let chunks = bytes.chunks(PIECE_BYTES);
+    let count = 1 + u32::try_from(chunks.len()).unwrap_or(u32::MAX);
+    #[expect(clippy::cast_possible_truncation, reason = "a page")]
+    let map = aya_obj::Map::new_from_params(
+        BPF_MAP_TYPE_ARRAY as u32,
+        KEY_BYTES,
+        PIECE_BYTES as u32,
+        count,
+        0,
+    );
+    let map = MapData::create(map, "run", None).map_err(io::Error::other)?;
+    let another = map.fd().as_fd().try_clone_to_owned()?;
+    let pieces = Map::from_map_data(map).and_then(Pieces::try_from);
+    let mut pieces = pieces.map_err(io::Error::other)?;
+    let head = Head {
+        len: bytes.len() as u64,
+        ..*head
+    };
+    pieces
+        .set(0, head.to_piece(), 0)
+        .map_err(io::Error::other)?;
+    for (index, bytes) in (1..).zip(chunks) {
+        let mut piece = [0; PIECE_BYTES];
+        piece[..bytes.len()].copy_from_slice(bytes);
+        pieces.set(index, piece, 0).map_err(io::Error::other)?;
+    }
+    // Whole before anybody can find it.
+    bpf::pin(&another, pin)?;
+    Ok(pieces)
+}
+
+/// What comes first of what was written down there.
+pub(super) fn read_head(pin: &Path) -> io::Result<Head> {
+    open(pin).and_then(|pieces| head(&pieces))
+}
+
+/// What was written down there.
+pub(super) fn read_back(pin: &Path) -> io::Result<(Head, Vec<u8>)> {
+    let pieces = open(pin)?;
+    let head = head(&pieces)?;
+    let len = usize::try_from(head.len).unwrap_or(usize::MAX);
+    let mut bytes = Vec::with_capacity(len);
+    for index in 1..pieces.len() {
+        let piece = pieces.get(&index, 0).map_err(io::Error::other)?;
+        bytes.extend_from_slice(&piece[..(len - bytes.len()).min(PIECE_BYTES)]);
+    }
+    Ok((head, bytes))
+}
+
+fn open(pin: &Path) -> io::Result<Pieces> {
     let map = MapData::from_pin(pin).and_then(Map::from_map_data);
-    map.and_then(Array::try_from).map_err(io::Error::other)
+    map.and_then(Pieces::try_from).map_err(io::Error::other)
 }
 
 /// What comes first, if what it says can be.
-fn head(pieces: &Array<MapData, Piece>) -> io::Result<Head> {
+fn head(pieces: &Pieces) -> io::Result<Head> {
     let first = pieces.get(&0, 0).map_err(io::Error::other)?;
     let room = u64::from(pieces.len().saturating_sub(1)) * PIECE_BYTES as u64;
     match Head::read_from_prefix(&first) {
@@ -285,6 +341,10 @@ fn head(pieces: &Array<MapData, Piece>) -> io::Result<Head> {
 }
 
 impl Kept {
+    pub(super) fn run(&self) -> &str {
+        &self.run
+    }
+
     fn new(
         held: &Held,
         sandbox: u32,
@@ -292,40 +352,16 @@ impl Kept {
         state: &[u8],
         progress: Progress,
     ) -> io::Result<Self> {
-        const KEY_BYTES: u32 = 4;
-        if state.len() > MAX_STATE_BYTES {
-            return Err(io::Error::other(format!(
-                "it has {} bytes, and {MAX_STATE_BYTES} are the most",
-                state.len()
-            )));
-        }
-        let pieces = state.chunks(PIECE_BYTES);
-        let count = 1 + u32::try_from(pieces.len()).unwrap_or(u32::MAX);
-        #[expect(clippy::cast_possible_truncation, reason = "a page")]
-        let map = aya_obj::Map::new_from_params(
-            BPF_MAP_TYPE_ARRAY as u32,
-            KEY_BYTES,
-            PIECE_BYTES as u32,
-            count,
-            0,
-        );
-        let map = MapData::create(map, "run", None).map_err(io::Error::other)?;
+        let mut head = Head::ours(sandbox, state.len() as u64);
+        head.note(progress);
         let next = held.pin_path(&format!("{NEXT}{run}"));
-        map.pin(&next).map_err(io::Error::other)?;
-        let array = Map::from_map_data(map).and_then(Array::<MapData, Piece>::try_from);
-        let mut kept = Self {
-            run: run.to_owned(),
-            pieces: array.map_err(io::Error::other)?,
-            head: Head::ours(sandbox, state.len() as u64),
-        };
-        for (index, bytes) in (1..).zip(pieces) {
-            let mut piece = [0; PIECE_BYTES];
-            piece[..bytes.len()].copy_from_slice(bytes);
-            kept.pieces.set(index, piece, 0).map_err(io::Error::other)?;
-        }
-        kept.note(progress).map_err(io::Error::other)?;
+        let pieces = write_down(Path::new(&next), &head, state)?;
         fs::rename(next, held.pin_path(&pin_of(run)))?;
-        Ok(kept)
+        Ok(Self {
+            run: run.to_owned(),
+            pieces,
+            head,
+        })
     }
 
     /// That of a run which is taken up. The caller holds the maps' lock.
@@ -344,18 +380,14 @@ impl Kept {
     }
 
     fn note(&mut self, progress: Progress) -> Result<(), MapError> {
-        self.head.seen_ns = u64::try_from(since_boot().as_nanos()).unwrap_or(u64::MAX);
-        self.head.events = progress.events;
-        self.head.lines = progress.lines;
-        let mut piece = [0; PIECE_BYTES];
-        piece[..size_of::<Head>()].copy_from_slice(self.head.as_bytes());
-        self.pieces.set(0, piece, 0)
+        self.head.note(progress);
+        self.pieces.set(0, self.head.to_piece(), 0)
     }
 }
 
 impl Head {
-    /// Of a run that this process attends to.
-    fn ours(sandbox: u32, len: u64) -> Self {
+    /// Of what this process writes: of a run, that it attends to it.
+    pub(super) fn ours(sandbox: u32, len: u64) -> Self {
         Self {
             format: FORMAT,
             sandbox,
@@ -366,6 +398,18 @@ impl Head {
         }
     }
 
+    fn note(&mut self, progress: Progress) {
+        self.seen_ns = u64::try_from(since_boot().as_nanos()).unwrap_or(u64::MAX);
+        self.events = progress.events;
+        self.lines = progress.lines;
+    }
+
+    fn to_piece(self) -> Piece {
+        let mut piece = [0; PIECE_BYTES];
+        piece[..size_of::<Self>()].copy_from_slice(self.as_bytes());
+        piece
+    }
+
     const fn progress(&self) -> Progress {
         Progress {
             events: self.events,
@@ -373,7 +417,8 @@ impl Head {
         }
     }
 
-    fn agent(&self) -> Option<u32> {
+    /// That process, if it lives.
+    pub(super) fn agent(&self) -> Option<u32> {
         (own::process_began_cs(self.agent) == Some(self.agent_began_cs)).then_some(self.agent)
     }
 }

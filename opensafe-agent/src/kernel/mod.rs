@@ -11,6 +11,7 @@ pub mod adopt;
 #[allow(unsafe_code)] // bpf(2), for which no crate has a safe wrapper that does this
 mod bpf;
 pub(crate) mod btf;
+mod calls;
 pub(crate) mod decode;
 mod held;
 mod hooks;
@@ -43,6 +44,7 @@ use opensafe_common::{
 
 pub use abilities::{LSM_LIST, listed};
 pub use btf::{BtfError, VMLINUX};
+pub use calls::{Asked, Call};
 pub use held::{LET_GO, OnWait, let_go};
 pub use hooks::{Attach, HOOKS, Hook, Purpose};
 pub use own::process_began_cs as began_cs;

@@ -4,7 +4,8 @@
 //! goes on record now; then all is as if the run had been attended to from its beginning.
 
 use std::{
-    path::{Path, PathBuf},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
     process::{Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
@@ -15,8 +16,9 @@ use nix::unistd::Uid;
 use super::{
     cgroup::Cgroup,
     error::{RunError, system},
+    evaluated::Evaluated,
     job::{First, Left as LeftProcess},
-    life::{Attended, Life},
+    life::{Attended, Life, applied},
     origin::{host, is_hosts_pid_namespace},
     record_place::RecordPlace,
     respond::Responder,
@@ -28,7 +30,7 @@ use super::{
 };
 use crate::{
     enrich::{Enricher, InForce},
-    event::{Pid, UnixNano},
+    event::{Generation, Pid, UnixNano},
     kernel::{
         Kernel, Sizes,
         kept::{self, LAYOUT, Left},
@@ -72,14 +74,11 @@ pub fn adopt(
         Mode::Enforce
     };
     let enforce = mode == Mode::Enforce;
-    let policy = Policy::of_kept(state.policy)?;
-    let mut rules = policy.evaluate(&state.input)?;
-    let mut responses = policy.responses(&state.input, &rules)?;
-    responses.retain(|_| state.respond);
-    let place = RecordPlace::of_kept(state.record);
-    rules.rules.extend(place.rule());
-    rules.rules.sort_by(|a, b| a.id.cmp(&b.id));
-    let rules = Arc::new(rules);
+    let policy = Policy::of_kept(state.policy.clone())?;
+    let place = RecordPlace::of_kept(state.record.clone());
+    let Evaluated {
+        rules, responses, ..
+    } = Evaluated::of(&policy, &state.input, state.respond, &place)?;
     // A run is not left because its record is gone: it goes on in another.
     let (record, written, lost_record) = match place.reopen(run) {
         Ok((record, written)) => (record, written, None),
@@ -91,7 +90,6 @@ pub fn adopt(
         }
     };
     let writable = [state.input.workspace.as_path(), state.input.tmp.as_path()];
-    let before = kernel.generation();
     let sight = Sight::first(&mut kernel, || view(&rules, &Writable(&writable)))?;
     let tables = compile(&rules, &sight.view)?;
     let generation = kernel.install(&tables, sight.look, enforce)?;
@@ -100,30 +98,27 @@ pub fn adopt(
     let in_force = || InForce {
         rules: Arc::clone(&rules),
         view: Arc::new(sight.view.clone()),
+        number: state.number,
     };
-    let mut enricher = Enricher::new(before, in_force());
+    // What was decided by a policy before this one is not put down to it.
+    let mut enricher = Enricher::new(Generation(state.since), in_force());
     enricher.policy_changed(generation, in_force());
     let start = RunStart {
         id: run.clone(),
         time: UnixNano(state.time_unix_nano),
         mode,
         partial: state.partial,
-        policy: PolicyInfo {
-            revision: rules.revision.clone(),
-            sources: state.sources.into_iter().map(PathBuf::from).collect(),
-            rules: rules.rules.len(),
-            defaults: rules.defaults,
-        },
+        policy: PolicyInfo::of(&rules, &state.sources),
         enforcement: kernel.enforcement(),
-        agent: state.input.agent,
-        workspace: state.input.workspace,
+        agent: state.input.agent.clone(),
+        workspace: state.input.workspace.clone(),
         command: state
             .command
-            .into_iter()
-            .map(std::os::unix::ffi::OsStringExt::into_vec)
+            .iter()
+            .map(|word| word.as_bytes().to_vec())
             .collect(),
-        directory: state.directory,
-        user: state.user,
+        directory: state.directory.clone(),
+        user: state.user.clone(),
         host: host()?,
         cgroup: CgroupInfo {
             path: super::cgroup::mount_point()?
@@ -154,14 +149,20 @@ pub fn adopt(
     let since = Instant::now();
     let show = show(&start);
     let has_start = lost_record.is_none();
-    let sinks = Sinks::resume(start, record, has_start, show, written.counts, &adopted);
+    let number = written.policy;
+    let mut sinks = Sinks::resume(start, record, has_start, show, written.counts, &adopted);
     let first = LeftProcess::new(state.first, state.first_began_cs);
-    let responder = Responder::new(run.clone(), responses.into(), enforce);
+    if state.number > number {
+        // Whoever attended to the run was killed while it gave it this policy.
+        sinks.applied(&applied(&state, &rules, String::new()));
+    }
+    let responder = Responder::new(run.clone(), responses, enforce);
     // What has got on record since it was last noted is done with, too.
     let done = left.progress.events + written.lines.saturating_sub(left.progress.lines);
     let attended = Attended::left(Pid(state.first), done);
+    let cgroup_id = state.cgroup;
     let mut life = Life::new(
-        enforce,
+        (run.clone(), state),
         (rules, sight),
         (kernel, events, enricher),
         (sinks, responder),
@@ -176,7 +177,7 @@ pub fn adopt(
         life.notice(&sentence);
     }
     // What enforces is dropped after it, and nothing lives on in it then.
-    let mut cgroup = Cgroup::left(run.as_str(), None).filter(|cgroup| cgroup.id() == state.cgroup);
+    let mut cgroup = Cgroup::left(run.as_str(), None).filter(|cgroup| cgroup.id() == cgroup_id);
     let attended = match &cgroup {
         Some(cgroup) => life.attend(&runtime, First::Left(first), signals, cgroup),
         // All is gone, and was before it was taken up.

@@ -22,7 +22,7 @@ use opensafe_common::{
 
 use crate::{
     enrich::{Action, Enriched, Peer, Process, Ruling},
-    event::{Errno, UnixNano},
+    event::{Errno, PolicyNumber, UnixNano},
     kernel::{Terminal, is_master},
     rules::{Decided, RuleSet, Severity},
 };
@@ -116,6 +116,7 @@ fn judged(descriptor: RawFd, rules: &RuleSet, enforced: bool) -> Option<Action> 
                 rule: None,
                 severity: Severity::High,
                 reason: "what is done by an io_uring from outside is done outside".to_owned(),
+                policy: Some(PolicyNumber::FIRST),
             },
             path: name,
             requested,
@@ -303,6 +304,7 @@ fn ruling(decided: &Decided<'_>, rules: &RuleSet, operation: &str, enforced: boo
             .rule
             .map_or_else(Severity::default, |rule| rule.severity),
         reason,
+        policy: Some(PolicyNumber::FIRST),
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal as RawSignal, pidfd_open, pidfd_se
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
+    apply::CALLED,
     cgroup::{Cgroup, CgroupError},
     children::{Children, bury_all},
     signals::{GRACE, Received, Signals},
@@ -87,6 +88,7 @@ impl<'a> Job<'a> {
             Signal::SIGCHLD => self.look_at = Instant::now(),
             // The terminal tells the command itself.
             Signal::SIGWINCH => {}
+            CALLED => {} // what for is looked for by whoever got it
             // Whoever stopped us has us and the command go on, in one group or not.
             Signal::SIGCONT => self.first.signal(Signal::SIGCONT),
             _ if !received.by_process => {}
@@ -199,7 +201,7 @@ impl Left {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         let signal = RawSignal::from_named_raw(signal as i32);
         if let (Some(process), Some(signal)) = (&self.process, signal) {
             // One that has ended is no trouble.

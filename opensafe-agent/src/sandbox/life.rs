@@ -1,6 +1,8 @@
 //! A run while its command lives: events go on record, signals are passed on, the view is kept up to date.
 
+mod change;
 mod mounts;
+mod next;
 
 use std::{
     fs::File,
@@ -11,9 +13,13 @@ use std::{
 
 use nix::{sys::signal::Signal, unistd::Pid as NixPid};
 use opensafe_common::counter::Counter;
-use tokio::{runtime::Runtime, sync::mpsc::UnboundedReceiver};
+use tokio::{
+    runtime::Runtime,
+    sync::{Notify, mpsc::UnboundedReceiver},
+};
 
 use super::{
+    apply::CALLED,
     cgroup::Cgroup,
     children::bury_all,
     error::{RunError, system},
@@ -21,24 +27,30 @@ use super::{
     respond::Responder,
     sight::Sight,
     signals::Received,
+    state::State,
 };
 use crate::{
-    enrich::{Enriched, Enricher},
+    enrich::{Enriched, Enricher, InForce},
     event::{Losses, Pid, UnixNano, What},
     kernel::{Events, Kernel, kept::Progress},
     rules::RuleSet,
-    run::{Cleanup, Ending, RunEnd, Status, Trouble},
+    run::{Cleanup, Ending, RunEnd, RunId, Status, Trouble},
     sink::{Sinks, screen::StandardError},
 };
-use mounts::Next;
+pub(super) use change::applied;
+use next::Next;
 
 /// A run while its command lives.
 pub(super) struct Life {
-    enforce: bool,
+    run: RunId,
+    /// As it is kept.
+    state: State,
     rules: Arc<RuleSet>,
     sight: Sight,
-    /// What was seen since, and whose tables are being compiled.
+    /// What is being compiled to take its place.
     next: Option<Next>,
+    /// Tells that it is.
+    compiled: Arc<Notify>,
     /// When it may be looked again because of what the sandbox has mounted, or is because the last look came to nothing.
     again_at: Instant,
     /// Why the last look came to nothing, if it did.
@@ -120,17 +132,19 @@ const SELDOM: Duration = Duration::from_secs(1);
 impl Life {
     /// A run whose command is about to live.
     pub(super) fn new(
-        enforce: bool,
+        (run, state): (RunId, State),
         (rules, sight): (Arc<RuleSet>, Sight),
         (kernel, events, enricher): (Kernel, Events, Enricher),
         (sinks, responder): (Sinks<File, StandardError>, Responder),
         attended: Attended,
     ) -> Self {
         Self {
-            enforce,
+            run,
+            state,
             rules,
             sight,
             next: None,
+            compiled: Arc::default(),
             again_at: Instant::now(),
             failed: None,
             events,
@@ -170,12 +184,16 @@ impl Life {
             let mut active_at = Instant::now();
             let mut tick_at = active_at;
             let mut goes_on = false;
+            let compiled = Arc::clone(&self.compiled);
             loop {
                 let due = tick_at.min(job.due());
                 let mut active = true;
                 tokio::select! {
                     biased;
                     Some(received) = job.signal() => {
+                        if received.signal == CALLED {
+                            tick_at = Instant::now();
+                        }
                         self.asked_to_end |= received.asks_to_end();
                         // What stands still cannot end by itself.
                         if received.asks_to_end() && self.responder.has_frozen() {
@@ -185,6 +203,7 @@ impl Life {
                     }
                     () = tokio::time::sleep_until(due.into()) => active = false,
                     () = self.sight.changed() => tick_at = Instant::now(),
+                    () = compiled.notified() => tick_at = Instant::now(),
                     () = self.events.changed() => {
                         let _ = self.drain();
                     }
@@ -200,7 +219,7 @@ impl Life {
                 if now >= tick_at {
                     self.tick();
                     self.stay_out_of(cgroup);
-                    let idle = self.next.is_none() && active_at + BUSY < now;
+                    let idle = !self.is_compiling() && active_at + BUSY < now;
                     tick_at = Instant::now() + if idle { IDLE_TICK } else { TICK };
                 }
                 match job.look() {
@@ -221,6 +240,19 @@ impl Life {
                 }
             }
         })
+    }
+
+    fn enforce(&self) -> bool {
+        !self.state.observe
+    }
+
+    /// The policy that decides now.
+    fn in_force(&self) -> InForce {
+        InForce {
+            rules: Arc::clone(&self.rules),
+            view: Arc::new(self.sight.view.clone()),
+            number: self.state.number,
+        }
     }
 
     fn stay_out_of(&mut self, cgroup: &Cgroup) {
@@ -249,6 +281,7 @@ impl Life {
         self.sinks.tick();
         self.note();
         self.use_what_is_compiled();
+        self.take_call();
         let is_due = self.failed.is_some() && Instant::now() >= self.again_at;
         if self.next.is_none() && (self.sight.has_changed() || is_due) {
             self.look_again(Vec::new);

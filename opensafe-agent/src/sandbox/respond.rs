@@ -32,7 +32,8 @@ type RunSinks = Sinks<File, StandardError>;
 pub(super) struct Responder {
     responses: Arc<[Response]>,
     watch: Watch,
-    due: Vec<(Due, Arc<Enriched>)>,
+    /// With the responses that they are among.
+    due: Vec<(Due, Arc<Enriched>, Arc<[Response]>)>,
     alerts: Alerts,
     enforce: bool,
     /// The response that has frozen the sandbox.
@@ -45,20 +46,28 @@ const LOOK: Duration = Duration::from_millis(20);
 
 impl Responder {
     pub(super) fn new(run: RunId, responses: Arc<[Response]>, enforce: bool) -> Self {
-        let mut alerts = Alerts::new(run);
-        let tells = |response: &Response| matches!(response.action, Action::Alert(_));
-        if responses.iter().any(tells) {
-            alerts.prepare();
-        }
-        Self {
-            watch: Watch::new(Arc::clone(&responses)),
-            responses,
+        let mut responder = Self {
+            watch: Watch::new(Arc::default()),
+            responses: Arc::default(),
             due: Vec::new(),
-            alerts,
+            alerts: Alerts::new(run),
             enforce,
             frozen: None,
             killed: false,
+        };
+        responder.policy_changed(responses);
+        responder
+    }
+
+    /// From now on it is by these that events are watched for. What is due by those before is carried out all the same, and
+    /// what they have frozen stays so.
+    pub(super) fn policy_changed(&mut self, responses: Arc<[Response]>) {
+        let tells = |response: &Response| matches!(response.action, Action::Alert(_));
+        if responses.iter().any(tells) {
+            self.alerts.prepare();
         }
+        self.watch = Watch::new(Arc::clone(&responses));
+        self.responses = responses;
     }
 
     /// Takes note of an event.
@@ -66,8 +75,10 @@ impl Responder {
         let due = self.watch.see(event);
         if !due.is_empty() {
             let event = Arc::new(event.clone());
+            let responses = &self.responses;
+            let due = due.into_iter();
             self.due
-                .extend(due.into_iter().map(|due| (due, Arc::clone(&event))));
+                .extend(due.map(|due| (due, Arc::clone(&event), Arc::clone(responses))));
         }
     }
 
@@ -81,14 +92,15 @@ impl Responder {
     pub(super) fn carry_out(&mut self, cgroup: &Cgroup, sinks: &mut RunSinks) -> bool {
         let mut failed_to_kill = false;
         self.see_whether_it_was_thawed(cgroup, sinks);
-        for (due, event) in std::mem::take(&mut self.due) {
-            let Some(responded) = self.responded(due, event) else {
+        for (due, event, responses) in std::mem::take(&mut self.due) {
+            let Some(response) = responses.get(due.response) else {
                 continue;
             };
+            let responded = responded(response, due.count, event);
             match responded.deed {
                 Deed::Freeze => self.freeze(responded, cgroup, sinks),
                 Deed::Kill => failed_to_kill |= !self.kill(responded, cgroup, sinks),
-                _ => self.tell(due.response, &responded, sinks),
+                _ => self.tell(response, &responded, sinks),
             }
         }
         self.hear(sinks);
@@ -97,10 +109,11 @@ impl Responder {
 
     /// The sandbox is gone: what is still due comes late, or is told, and whoever is being told is waited for.
     pub(super) fn finish(&mut self, sinks: &mut RunSinks) {
-        for (due, event) in std::mem::take(&mut self.due) {
-            let Some(responded) = self.responded(due, event) else {
+        for (due, event, responses) in std::mem::take(&mut self.due) {
+            let Some(response) = responses.get(due.response) else {
                 continue;
             };
+            let responded = responded(response, due.count, event);
             match responded.deed {
                 // What was frozen or killed before was so by one like it.
                 Deed::Freeze | Deed::Kill if self.killed => {}
@@ -112,7 +125,7 @@ impl Responder {
                     },
                     ..responded
                 }),
-                _ => self.tell(due.response, &responded, sinks),
+                _ => self.tell(response, &responded, sinks),
             }
         }
         let deadline = Instant::now() + 2 * LIMIT;
@@ -121,20 +134,6 @@ impl Responder {
             sleep(LOOK);
             self.hear(sinks);
         }
-    }
-
-    /// What is to be put on record, if it succeeds.
-    fn responded(&self, due: Due, event: Arc<Enriched>) -> Option<Responded> {
-        let response = self.responses.get(due.response)?;
-        Some(Responded {
-            time: UnixNano::now(),
-            response: response.id.clone(),
-            deed: response.action.deed(),
-            reason: response.reason.clone(),
-            count: due.count,
-            event,
-            outcome: Outcome::Done,
-        })
     }
 
     fn freeze(&mut self, responded: Responded, cgroup: &Cgroup, sinks: &mut RunSinks) {
@@ -183,9 +182,9 @@ impl Responder {
     }
 
     /// Puts a note or an alert on record, and tells whom an alert names.
-    fn tell(&mut self, response: usize, responded: &Responded, sinks: &mut RunSinks) {
+    fn tell(&mut self, response: &Response, responded: &Responded, sinks: &mut RunSinks) {
         sinks.respond(responded);
-        let Some(Action::Alert(alert)) = self.responses.get(response).map(|it| &it.action) else {
+        let Action::Alert(alert) = &response.action else {
             return;
         };
         let mut all = Vec::new();
@@ -227,5 +226,18 @@ impl Responder {
                 ..frozen
             });
         }
+    }
+}
+
+/// What is to be put on record, if it succeeds.
+fn responded(response: &Response, count: u64, event: Arc<Enriched>) -> Responded {
+    Responded {
+        time: UnixNano::now(),
+        response: response.id.clone(),
+        deed: response.action.deed(),
+        reason: response.reason.clone(),
+        count,
+        event,
+        outcome: Outcome::Done,
     }
 }

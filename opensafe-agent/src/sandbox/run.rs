@@ -23,10 +23,11 @@ use super::{
     children::Children,
     command,
     error::{RunError, system},
+    evaluated::Evaluated,
     inherited,
     job::First,
     life::{Attended, Life},
-    needs::{Need, check, needs},
+    needs::{Need, check},
     origin::{account, host, is_hosts_pid_namespace, real, tmp},
     record_place::{RecordPlace, directories_above, where_it_is},
     respond::Responder,
@@ -41,7 +42,7 @@ use crate::{
     account::Account,
     enforcement::Enforcement,
     enrich::{Enricher, InForce, Process},
-    event::{Pid, UnixNano},
+    event::{Pid, PolicyNumber, UnixNano},
     kernel::{Events, Kernel, KernelError, OnWait, Sizes, began_cs, memory},
     policy::{Host, Input, KeptPolicy, Policy, User},
     response::Response,
@@ -157,15 +158,14 @@ impl Prepared {
                 capabilities: ["exec", "file", "connect"].map(str::to_owned).to_vec(),
             },
         };
-        let mut rules = policy.evaluate(&input)?;
-        let mut responses = policy.responses(&input, &rules)?;
-        responses.retain(|_| request.respond);
         let id = RunId::random()
             .map_err(|error| system("draw a run id", std::io::Error::other(error)))?;
         let record = RecordPlace::new(request.record.as_deref(), &id, &directory);
-        let needs = needs(&rules);
-        rules.rules.extend(record.rule());
-        rules.rules.sort_by(|a, b| a.id.cmp(&b.id));
+        let Evaluated {
+            rules,
+            responses,
+            needs,
+        } = Evaluated::of(&policy, &input, request.respond, &record)?;
         Ok(Self {
             id,
             input,
@@ -178,8 +178,8 @@ impl Prepared {
             workspace,
             directory,
             host,
-            rules: Arc::new(rules),
-            responses: responses.into(),
+            rules,
+            responses,
         })
     }
 
@@ -250,6 +250,7 @@ impl Armed {
         let policy = InForce {
             rules: Arc::clone(&prepared.rules),
             view: Arc::new(sight.view.clone()),
+            number: PolicyNumber::FIRST,
         };
         let enricher = Enricher::new(generation, policy);
         memory::give_back();
@@ -296,7 +297,10 @@ impl Armed {
             waiting.abandon();
             return Err(error.into());
         }
-        if let Err(error) = keep(&mut kernel, request, &prepared, &start, waiting.pid()) {
+        let state = state(request, &prepared, &start, waiting.pid());
+        let kept = state.to_bytes();
+        let kept = kept.and_then(|bytes| Ok(kernel.keep(start.id.as_str(), &bytes)?));
+        if let Err(error) = kept {
             waiting.abandon();
             return Err(error);
         }
@@ -329,7 +333,7 @@ impl Armed {
             Err(_) => Fate::Opensafes,
         };
         let mut life = Life::new(
-            enforce,
+            (start.id, state),
             (prepared.rules, sight),
             (kernel, events, enricher),
             (sinks, responder),
@@ -376,12 +380,7 @@ impl Armed {
             time: UnixNano::now(),
             mode: request.mode,
             partial: request.partial,
-            policy: PolicyInfo {
-                revision: rules.revision.clone(),
-                sources: request.policy.clone(),
-                rules: rules.rules.len(),
-                defaults: rules.defaults,
-            },
+            policy: PolicyInfo::of(rules, request.policy.clone()),
             enforcement: self.enforcement.clone(),
             agent: self.prepared.agent.clone(),
             workspace: self.prepared.workspace.clone(),
@@ -408,15 +407,14 @@ impl Armed {
     }
 }
 
-/// Keeps beside the programs what it takes to take up the run, should this process be killed.
-fn keep(
-    kernel: &mut Kernel,
+/// What it takes to take up the run, should this process be killed, and to give it another policy.
+fn state(
     request: &Request,
     prepared: &Prepared,
     start: &RunStart,
     first: nix::unistd::Pid,
-) -> Result<(), RunError> {
-    let state = State {
+) -> State {
+    State {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         time_unix_nano: start.time.0,
         observe: request.mode == Mode::Observe,
@@ -436,8 +434,9 @@ fn keep(
         first_began_cs: began_cs(first.as_raw().unsigned_abs()).unwrap_or(0),
         input: prepared.input.clone(),
         policy: prepared.policy.clone(),
-    };
-    Ok(kernel.keep(prepared.id.as_str(), &state.to_bytes()?)?)
+        number: PolicyNumber::FIRST,
+        since: 0,
+    }
 }
 
 /// The process that will become the command.

@@ -34,21 +34,45 @@ enum Changes {
     Watched(AsyncFd<File>),
 }
 
+/// From when on what is mounted is noted, and what tells of it: to be had before it is looked.
+pub(super) struct Lookout {
+    look: Look,
+    changes: Option<Changes>,
+}
+
+impl Lookout {
+    pub(super) fn new(kernel: &mut Kernel) -> Result<Self, RunError> {
+        // A change is told once for each open file, so it is opened before it is looked.
+        let changes = File::open(OWN).ok().map(Changes::Asked);
+        let look = kernel.look()?;
+        Ok(Self { look, changes })
+    }
+
+    /// Its number.
+    pub(super) const fn look(&self) -> Look {
+        self.look
+    }
+
+    /// What was seen from there.
+    pub(super) fn saw(self, view: View) -> Sight {
+        Sight {
+            view,
+            look: self.look,
+            changes: self.changes,
+            told: false,
+        }
+    }
+}
+
 impl Sight {
     /// What `view` sees. The programs are attached: what is mounted from here on is noted.
     pub(super) fn first(
         kernel: &mut Kernel,
         view: impl FnOnce() -> io::Result<View>,
     ) -> Result<Self, RunError> {
-        // A change is told once for each open file, so it is opened before it is looked.
-        let changes = File::open(OWN).ok().map(Changes::Asked);
-        let look = kernel.look()?;
-        Ok(Self {
-            view: view().map_err(|source| system("read the mounts", source))?,
-            look,
-            changes,
-            told: false,
-        })
+        let lookout = Lookout::new(kernel)?;
+        let view = view().map_err(|source| system("read the mounts", source))?;
+        Ok(lookout.saw(view))
     }
 
     /// Looks again, and has besides what the sandbox has mounted in namespaces of its own, which `met` finds. `None` if nothing
@@ -57,26 +81,28 @@ impl Sight {
         &mut self,
         kernel: &mut Kernel,
         met: impl FnOnce() -> Vec<Mount>,
-    ) -> Result<Option<Self>, RunError> {
-        // The file is opened anew, as in `first`.
-        let changes = File::open(OWN).ok().map(Changes::Asked);
-        let look = kernel.look()?;
+    ) -> Result<Option<(Lookout, View)>, RunError> {
+        let lookout = Lookout::new(kernel)?;
         let view = self
             .now(kernel, met)
             .map_err(|source| system("read the mounts", source))?;
         // One that took another's place and number looks the same.
         let mut seen = view.mounts.iter().chain(&view.elsewhere);
         if view == self.view && !seen.any(|mount| kernel.is_made_since(self.look, mount.dev)) {
-            self.changes = changes;
+            self.changes = lookout.changes;
             self.told = false;
             return Ok(None);
         }
-        Ok(Some(Self {
-            view,
-            look,
-            changes,
-            told: false,
-        }))
+        Ok(Some((lookout, view)))
+    }
+
+    /// Of what is mounted in namespaces of the sandbox's own, what is still there.
+    pub(super) fn elsewhere(&self, kernel: &mut Kernel) -> Vec<Mount> {
+        let mounts = self.view.elsewhere.iter();
+        mounts
+            .filter(|mount| !kernel.is_made_since(self.look, mount.dev))
+            .cloned()
+            .collect()
     }
 
     /// Waits until something is mounted or unmounted, where that is told; else there is no end to it, and it has to be
@@ -114,9 +140,7 @@ impl Sight {
             mounts: lines.into_iter().map(|line| line.mount).collect(),
             ..self.view.clone()
         };
-        let look = self.look;
-        view.elsewhere
-            .retain(|mount| !kernel.is_made_since(look, mount.dev));
+        view.elsewhere = self.elsewhere(kernel);
         view.elsewhere.extend(met());
         Ok(view)
     }

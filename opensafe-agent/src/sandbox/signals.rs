@@ -19,11 +19,13 @@ use nix::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use super::apply::CALLED;
+
 /// How long a command may take to end after it was asked to.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// Signals that are taken as messages.
-const TAKEN: [Signal; 10] = [
+/// Signals that are taken as messages. The last asks this process itself to look for a call.
+const TAKEN: [Signal; 11] = [
     Signal::SIGINT,
     Signal::SIGQUIT,
     Signal::SIGTERM,
@@ -34,6 +36,7 @@ const TAKEN: [Signal; 10] = [
     Signal::SIGWINCH,
     Signal::SIGTSTP,
     Signal::SIGCONT,
+    CALLED,
 ];
 
 /// Signals that do nothing here: the kernel sends them to the whole process group when one of it reads or writes the

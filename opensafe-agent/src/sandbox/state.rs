@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{RunError, system};
 use crate::{
+    event::PolicyNumber,
     policy::{Input, KeptPolicy},
     run::UserInfo,
 };
@@ -34,6 +35,11 @@ pub(super) struct State {
     /// The sandbox as its policy sees it, and the policy.
     pub(super) input: Input,
     pub(super) policy: KeptPolicy,
+    /// Which of the run's policies it is, and the generation from which on it is, or was to be, in force.
+    #[serde(default)]
+    pub(super) number: PolicyNumber,
+    #[serde(default)]
+    pub(super) since: u32,
 }
 
 /// Where the record is, and whose it is.

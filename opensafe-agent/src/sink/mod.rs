@@ -24,7 +24,7 @@ use crate::{
     enrich::Enriched,
     event::{Losses, UnixNano},
     response::Responded,
-    run::{Adopted, Counts, Ending, Responses, RunEnd, RunStart, lost},
+    run::{Adopted, Applied, Counts, Ending, Responses, RunEnd, RunStart, lost},
 };
 use record::{Record, Store, line};
 use screen::{Screen, StandardError};
@@ -158,6 +158,20 @@ impl<S: Store, O: Screen> Sinks<S, O> {
         sinks
     }
 
+    /// Puts on record that another policy is in force, and shows it.
+    pub fn applied(&mut self, applied: &Applied) {
+        let recorded = self.record.applied(applied);
+        self.tell_trouble(recorded);
+        match &mut self.show {
+            Show::Lines(terminal) => terminal.applied(applied),
+            Show::Json(screen) => {
+                screen.show(&json_line(|out| line::applied(&self.run.id, applied, out)));
+            }
+            Show::Nothing(_) => {}
+        }
+        self.run.policy = applied.policy.clone();
+    }
+
     /// Lines about events that are on record.
     #[must_use]
     pub const fn lines(&self) -> u64 {
@@ -241,6 +255,7 @@ impl<S: Store, O: Screen> Sinks<S, O> {
             time: ending.time,
             duration: ending.duration,
             status: ending.status,
+            policy: self.run.policy.revision.clone(),
             counts: self.summary.counts(),
             touched: self.summary.touched(),
             responses: std::mem::take(&mut self.responses),

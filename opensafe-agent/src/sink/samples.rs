@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     enforcement::{Enforcement, Missing, Operation, Way},
     enrich::{Action, Enriched, Peer, Process, Ruling, Target},
-    event::{Losses, Pid, UnixNano},
+    event::{Losses, Pid, PolicyNumber, UnixNano},
     response::{Deed, Outcome, Responded},
     rules::{Defaults, RuleId, Severity},
     run::{
-        Adopted, CgroupInfo, Cleanup, Ending, HostInfo, Mode, PolicyInfo, RunStart, Status,
-        UserInfo,
+        Adopted, Applied, CgroupInfo, Cleanup, Ending, HostInfo, Mode, PolicyInfo, RunStart,
+        Status, UserInfo,
     },
 };
 use opensafe_common::operation::Operation as Kind;
@@ -90,6 +90,21 @@ pub(crate) fn adopted() -> Adopted {
     }
 }
 
+/// [`start`]'s run got another policy.
+pub(crate) fn applied() -> Applied {
+    Applied {
+        time: UnixNano(TIME + 21_000_000_000),
+        number: PolicyNumber(1),
+        policy: PolicyInfo {
+            revision: "coding-agent@0d15ea5e".into(),
+            sources: vec!["/etc/opensafe/stricter".into()],
+            rules: 42,
+            defaults: Defaults::default(),
+        },
+        before: start().policy.revision,
+    }
+}
+
 /// How [`start`]'s run ended.
 pub(crate) fn ending() -> Ending {
     Ending {
@@ -140,6 +155,7 @@ pub(crate) fn allowed() -> Ruling {
         rule: None,
         severity: Severity::Info,
         reason: "no rule matches; the policy allows this by default".into(),
+        policy: Some(PolicyNumber::FIRST),
     }
 }
 
@@ -151,6 +167,7 @@ pub(crate) fn denied(rule: &str, severity: Severity, reason: &str) -> Ruling {
         rule: Some(RuleId(rule.into())),
         severity,
         reason: reason.into(),
+        policy: Some(PolicyNumber::FIRST),
     }
 }
 

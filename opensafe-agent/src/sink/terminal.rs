@@ -22,7 +22,7 @@ use crate::{
     enrich::{Enriched, Process, Ruling},
     response::Responded,
     rules::Severity,
-    run::{Adopted, Mode, RunEnd, RunStart, lost},
+    run::{Adopted, Applied, Mode, RunEnd, RunStart, lost},
 };
 use opensafe_common::verdict::Verdict;
 
@@ -141,6 +141,20 @@ impl<O: Screen> Terminal<O> {
             "run {} is attended to again · nobody did for {unattended}, in which {lost} · it was confined all the time",
             run.id
         ));
+    }
+
+    /// Shows that another policy is in force.
+    pub fn applied(&mut self, applied: &Applied) {
+        let rules = match applied.policy.rules {
+            1 => "1 rule".to_owned(),
+            rules => format!("{rules} rules"),
+        };
+        let before = match applied.before.as_str() {
+            "" => String::new(),
+            before => format!(" · instead of {before}"),
+        };
+        let revision = &applied.policy.revision;
+        self.notice(&format!("policy {revision} is in force · {rules}{before}"));
     }
 
     /// Shows that a run has ended and what it did.

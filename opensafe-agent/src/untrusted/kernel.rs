@@ -6,7 +6,7 @@ use opensafe_common::{layout::Offsets, verdict::Verdict};
 
 use crate::{
     enrich::{Action, Enriched, Enricher, InForce},
-    event::{Event, Generation, What},
+    event::{Event, Generation, PolicyNumber, What},
     kernel::{btf::Btf, decode::decode},
     rules::{Defaults, Peer, Rule, RuleId, RuleSet, Severity, Subject, glob::PathGlob},
     run::RunId,
@@ -179,6 +179,7 @@ fn in_force() -> InForce {
                     ],
                     ..View::default()
                 }),
+                number: PolicyNumber::FIRST,
             }
         })
         .clone()

@@ -45,6 +45,12 @@ pub enum EventName {
     Response,
     /// Events were lost
     Loss,
+    /// Another policy is in force
+    #[value(name = "policy.applied")]
+    PolicyApplied,
+    /// The run is attended to again
+    #[value(name = "run.adopted")]
+    RunAdopted,
     /// The run started
     #[value(name = "run.start")]
     RunStart,

@@ -29,6 +29,7 @@ fn record() -> Vec<u8> {
     };
     line::loss(&run.id, UnixNano(samples::TIME), &losses, &mut out).unwrap();
     let end = RunEnd {
+        policy: "coding-agent@9c41e07b".into(),
         time: ending.time,
         duration: ending.duration,
         status: ending.status,

@@ -17,6 +17,7 @@ fn write(path: &Path, id: &str, status: Option<Option<Status>>) {
     if let Some(status) = status {
         let ending = samples::ending();
         let end = RunEnd {
+            policy: "coding-agent@9c41e07b".into(),
             time: ending.time,
             duration: ending.duration,
             status,

@@ -3,29 +3,23 @@
 use std::{
     path::Path,
     sync::Arc,
-    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use opensafe_common::verdict::{Access, Verdict};
 
-use super::Life;
+use super::{
+    Life,
+    next::{COMPILING_TO_PAUSE, Compiled},
+};
 use crate::{
-    enrich::InForce,
     event::{Pid, Place},
     kernel::memory,
-    sandbox::{sight::Sight, view::first_of_mountinfo},
-    tables::{self, Limits, TableError, Tables},
+    rules::RuleSet,
+    sandbox::{sight::Lookout, view::first_of_mountinfo},
+    tables::{self, Limits},
     view::Mount,
 };
-
-/// What was seen, and its tables in the making: on a thread of their own, as they take seconds where a policy is long, and events
-/// and signals do not wait.
-pub(super) struct Next {
-    seen: Sight,
-    since: Instant,
-    tables: JoinHandle<Result<Tables, TableError>>,
-}
 
 /// Mounts in namespaces of the sandbox's own that are given a name at most.
 const MAX_MET: usize = 64;
@@ -33,8 +27,6 @@ const MAX_MET: usize = 64;
 const MAX_MET_BYTES: u64 = 1 << 20;
 /// After how long a look that came to nothing is taken again.
 const RETRY: Duration = Duration::from_secs(5);
-/// How much longer than it took to compile what was met is waited before it is done again.
-const COMPILING_TO_PAUSE: u32 = 3;
 
 impl Life {
     /// A sandboxed process met a tmpfs of the sandbox's own that the tables do not know: one that it mounted in a
@@ -54,12 +46,6 @@ impl Life {
             return;
         }
         let rules = Arc::clone(&self.rules);
-        let own = |mount: &Mount| {
-            let inside = [mount.point.as_slice(), b"/file"].concat();
-            let access = Access::WRITE.union(Access::CREATE);
-            let decided = rules.decide_path(&inside, access);
-            mount.fs_type == "tmpfs" && decided.verdict != Verdict::Deny
-        };
         let met = || {
             let lines = first_of_mountinfo(
                 Path::new(&format!("/proc/{}/mountinfo", pid.0)),
@@ -67,7 +53,7 @@ impl Life {
             );
             let mounts = lines.unwrap_or_default().into_iter().map(|line| line.mount);
             mounts
-                .filter(|mount| has_it(mount) && own(mount))
+                .filter(|mount| has_it(mount) && is_its_own(&rules, mount))
                 .collect::<Vec<_>>()
         };
         // A look costs: not for what gets no name anyway. To find that out costs as well, where a sandbox has many mounts.
@@ -81,8 +67,7 @@ impl Life {
 
     /// Has the rules compiled for what is seen now.
     pub(super) fn look_again(&mut self, met: impl FnOnce() -> Vec<Mount>) {
-        let since = Instant::now();
-        let seen = match self.sight.again(&mut self.kernel, met) {
+        let (lookout, view) = match self.sight.again(&mut self.kernel, met) {
             Ok(Some(seen)) => seen,
             Ok(None) => {
                 self.failed = None;
@@ -90,59 +75,38 @@ impl Life {
             }
             Err(error) => return self.keeps(&error),
         };
-        let (rules, view) = (Arc::clone(&self.rules), seen.view.clone());
-        let tables = move || tables::compile(&rules, &view, Limits::default());
-        match thread::Builder::new()
-            .name("tables".to_owned())
-            .spawn(tables)
-        {
-            Ok(tables) => {
-                self.next = Some(Next {
-                    seen,
-                    since,
-                    tables,
-                });
-            }
-            Err(error) => self.keeps(&error),
+        let rules = Arc::clone(&self.rules);
+        let work = move || match tables::compile(&rules, &view, Limits::default()) {
+            Ok(tables) => Ok(Compiled {
+                view,
+                tables,
+                replacing: None,
+            }),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err((error, _)) = self.compile_next(lookout, None, work) {
+            self.keeps(&error);
         }
     }
 
-    /// Switches to the tables for what was seen, once they are there. If that fails what there was stays: what is new has no
-    /// name then, and the verdict for the nameless.
-    pub(super) fn use_what_is_compiled(&mut self) {
-        let is_ready = |next: &mut Next| next.tables.is_finished();
-        let Some(Next {
-            seen,
-            since,
-            tables,
-        }) = self.next.take_if(is_ready)
-        else {
-            return;
-        };
-        // A sandbox that mounts without end does not have this compile without end.
-        self.again_at = Instant::now() + since.elapsed() * COMPILING_TO_PAUSE;
-        let tables = match tables.join() {
-            Ok(Ok(tables)) => tables,
-            Ok(Err(error)) => return self.keeps(&error),
-            Err(_) => return self.keeps(&"the compiler panicked"),
-        };
-        let generation = match self.kernel.install(&tables, seen.look, self.enforce) {
+    /// Switches to the tables for what was seen. If that fails what there was stays: what is new has no name then, and the
+    /// verdict for the nameless.
+    pub(super) fn carry_over(&mut self, lookout: Lookout, compiled: Compiled) {
+        let Compiled { view, tables, .. } = compiled;
+        let installed = self.kernel.install(&tables, lookout.look(), self.enforce());
+        let generation = match installed {
             Ok(generation) => generation,
             Err(error) => return self.keeps(&error),
         };
         drop(tables);
         memory::give_back();
         self.failed = None;
-        let policy = InForce {
-            rules: Arc::clone(&self.rules),
-            view: Arc::new(seen.view.clone()),
-        };
-        self.enricher.policy_changed(generation, policy);
-        self.sight = seen;
+        self.sight = lookout.saw(view);
+        self.enricher.policy_changed(generation, self.in_force());
     }
 
     /// Says once that what there was stays, and has it tried again later.
-    fn keeps(&mut self, error: &dyn std::fmt::Display) {
+    pub(super) fn keeps(&mut self, error: &dyn std::fmt::Display) {
         self.again_at = Instant::now() + RETRY;
         let why = keeps(error);
         if self.failed.as_ref() != Some(&why) {
@@ -150,6 +114,14 @@ impl Life {
             self.failed = Some(why);
         }
     }
+}
+
+/// Whether a mount is one that a sandbox may name as it likes, as it could leave there what it likes anyway.
+pub(super) fn is_its_own(rules: &RuleSet, mount: &Mount) -> bool {
+    let inside = [mount.point.as_slice(), b"/file"].concat();
+    let access = Access::WRITE.union(Access::CREATE);
+    let decided = rules.decide_path(&inside, access);
+    mount.fs_type == "tmpfs" && decided.verdict != Verdict::Deny
 }
 
 fn keeps(error: &dyn std::fmt::Display) -> String {

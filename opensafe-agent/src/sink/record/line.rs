@@ -11,10 +11,10 @@ use serde_json::ser::{Compound, Formatter, Serializer};
 use crate::{
     enforcement::Way,
     enrich::{Action, Enriched, Peer, Process, Ruling},
-    event::{Losses, UnixNano},
+    event::{Losses, PolicyNumber, UnixNano},
     response::{Outcome, Responded},
     rules::access::kind_words,
-    run::{Adopted, RunEnd, RunId, RunStart, Status},
+    run::{Adopted, Applied, PolicyInfo, RunEnd, RunId, RunStart, Status},
     sink::{
         redact::redact_args,
         response::{done_to, said},
@@ -40,13 +40,7 @@ pub fn start(run: &RunStart, out: &mut Vec<u8>) -> Result<(), Error> {
         fields.put("opensafe.version", env!("CARGO_PKG_VERSION"))?;
         fields.put("opensafe.mode", run.mode.as_str())?;
         fields.put("opensafe.partial", &run.partial)?;
-        fields.put("opensafe.policy.revision", &run.policy.revision)?;
-        fields.paths("opensafe.policy.sources", &run.policy.sources)?;
-        fields.put("opensafe.policy.rules", &run.policy.rules)?;
-        for (name, default) in run.policy.defaults.all() {
-            let key = format!("opensafe.policy.defaults.{name}");
-            fields.put(&key, verdict(default))?;
-        }
+        fields.policy(&run.policy)?;
         let overall = run.enforcement.overall().as_str();
         fields.put("opensafe.enforcement.overall", overall)?;
         let way = run.enforcement.way.map_or("", Way::as_str);
@@ -85,6 +79,18 @@ pub fn adopted(run: &RunId, adopted: &Adopted, out: &mut Vec<u8>) -> Result<(), 
         fields.put("opensafe.unattended.duration_nano", &nanoseconds)?;
         fields.put("opensafe.unattended.lost", &adopted.lost)?;
         fields.put("opensafe.supervisor.pid", &adopted.pid)
+    })
+}
+
+/// The line of a policy that is in force from now on.
+///
+/// # Errors
+/// None with the values that the types allow.
+pub fn applied(run: &RunId, applied: &Applied, out: &mut Vec<u8>) -> Result<(), Error> {
+    line(out, applied.time, run, "policy.applied", |fields| {
+        fields.put("opensafe.policy.number", &applied.number)?;
+        fields.policy(&applied.policy)?;
+        fields.put("opensafe.policy.before", &applied.before)
     })
 }
 
@@ -241,6 +247,7 @@ pub fn end(run: &RunId, end: &RunEnd, out: &mut Vec<u8>) -> Result<(), Error> {
             Some(Status::Signal(signal)) => fields.put("opensafe.process.exit.signal", &signal)?,
             None => {}
         }
+        fields.put("opensafe.policy.revision", &end.policy)?;
         for (name, counts) in end.counts.all() {
             let key = format!("opensafe.count.{name}");
             fields.put(&format!("{key}.allow"), &counts.allow)?;
@@ -368,12 +375,26 @@ impl Fields<'_, '_> {
         self.rule(ruling, default)?;
         self.put("opensafe.reason", &ruling.reason)?;
         self.put("opensafe.severity", &ruling.severity)?;
+        if ruling.policy != Some(PolicyNumber::FIRST) {
+            self.put("opensafe.policy.number", &ruling.policy)?;
+        }
         if ruling.enforced && ruling.verdict == Verdict::Deny {
             self.put("opensafe.denied_by", "opensafe")?;
             self.put("error.type", ruling.errno.name())?;
         }
         self.process(process)?;
         self.texts("process.command_args", &process.args)
+    }
+
+    fn policy(&mut self, policy: &PolicyInfo) -> Result<(), Error> {
+        self.put("opensafe.policy.revision", &policy.revision)?;
+        self.paths("opensafe.policy.sources", &policy.sources)?;
+        self.put("opensafe.policy.rules", &policy.rules)?;
+        for (name, default) in policy.defaults.all() {
+            let key = format!("opensafe.policy.defaults.{name}");
+            self.put(&key, verdict(default))?;
+        }
+        Ok(())
     }
 
     fn rule(&mut self, ruling: &Ruling, default: &str) -> Result<(), Error> {

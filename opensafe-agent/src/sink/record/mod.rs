@@ -23,7 +23,7 @@ use crate::{
     enrich::Enriched,
     event::{Losses, UnixNano},
     response::Responded,
-    run::{Adopted, RunEnd, RunId, RunStart},
+    run::{Adopted, Applied, RunEnd, RunId, RunStart},
 };
 use file::{CreateError, Existing, Owner};
 use opensafe_common::verdict::Verdict;
@@ -158,6 +158,15 @@ impl<S: Store> Record<S> {
     /// If it cannot be written now; it will be tried again.
     pub fn adopted(&mut self, adopted: &Adopted) -> Result<(), SinkError> {
         self.push(false, |run, out| line::adopted(run, adopted, out))?;
+        self.flush()
+    }
+
+    /// Writes that another policy is in force.
+    ///
+    /// # Errors
+    /// If it cannot be written now; it will be tried again.
+    pub fn applied(&mut self, applied: &Applied) -> Result<(), SinkError> {
+        self.push(false, |run, out| line::applied(run, applied, out))?;
         self.flush()
     }
 

@@ -88,6 +88,7 @@ fn losses(sent: u64) -> Losses {
 fn end(losses: Losses) -> RunEnd {
     let ending = samples::ending();
     RunEnd {
+        policy: "coding-agent@9c41e07b".into(),
         time: ending.time,
         duration: ending.duration,
         status: ending.status,

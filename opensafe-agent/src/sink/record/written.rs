@@ -8,7 +8,7 @@ use std::{
 
 use super::read::{Line, ReadError, read};
 use crate::{
-    event::Losses,
+    event::{Losses, PolicyNumber},
     run::{Counts, PerVerdict},
 };
 
@@ -21,6 +21,8 @@ pub struct Written {
     pub counts: Counts,
     /// The losses that are on record.
     pub losses: Losses,
+    /// Which of the run's policies was in force, as far as it is on record.
+    pub policy: PolicyNumber,
     /// Whether it ends within a line.
     pub torn: bool,
 }
@@ -47,6 +49,10 @@ impl Written {
     fn add(&mut self, line: &Line) {
         match line.event() {
             "run.start" | "run.adopted" | "run.end" | "response" => {}
+            "policy.applied" => {
+                let number = line.number("opensafe.policy.number");
+                self.policy = PolicyNumber(number.and_then(|it| it.try_into().ok()).unwrap_or(0));
+            }
             "loss" => self.losses = losses(line),
             event => {
                 self.lines += 1;
@@ -111,6 +117,7 @@ mod tests {
             line("file", ",\"opensafe.verdict\":\"allow\""),
             line("exit", ""),
             line("mount", ",\"opensafe.verdict\":\"deny\""),
+            line("policy.applied", ",\"opensafe.policy.number\":3"),
             line("loss", ",\"opensafe.loss.ring_full\":7"),
         ]
         .concat();
@@ -123,6 +130,7 @@ mod tests {
         );
         assert_eq!(written.counts.denials(), 2);
         assert_eq!(written.losses.ring_full, 7);
+        assert_eq!(written.policy, PolicyNumber(3));
         std::fs::write(&path, text + "{\"time").unwrap();
         assert!(Written::of(&path).unwrap().torn);
     }

@@ -1,6 +1,7 @@
 //! The scenarios, by what they are about.
 
 mod against;
+mod applying;
 mod boundary;
 mod commands;
 mod escapes;
@@ -46,6 +47,7 @@ pub(crate) fn of_kernel() -> Vec<&'static Scenario> {
         load::SCENARIOS,
         sharing::SCENARIOS,
         survival::SCENARIOS,
+        applying::SCENARIOS,
         against::SCENARIOS,
         responses::SCENARIOS,
         boundary::SCENARIOS,

@@ -1,0 +1,319 @@
+//! A run that goes on gets another policy: from one instant on it decides, or the one before still does.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Output,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    harness::{
+        Event, Leftovers, Outcome, Policy, Problems, Record, Run, Running, audit, deny, directory,
+        opensafe, wait_for, write,
+    },
+    scenarios,
+};
+
+scenarios![
+    another_policy_is_in_force_from_one_instant_on,
+    a_policy_that_fails_leaves_the_one_before,
+    a_run_that_is_taken_up_has_the_policy_that_it_got_last,
+];
+
+const FOLLOW: &str = include_str!("applying.py");
+
+/// Policies that a run is given one after the other.
+const POLICIES: usize = 10;
+/// Processes that find out which decides, and threads of the first of them.
+const PROCESSES: usize = 8;
+const THREADS: usize = 64;
+
+/// Files, of which policy N lets exactly file N be opened.
+struct Numbered {
+    folder: tempfile::TempDir,
+}
+
+impl Numbered {
+    fn new() -> Result<Self> {
+        let folder = directory()?;
+        for number in 0..=POLICIES {
+            write(&folder.path().join(number.to_string()), "x")?;
+        }
+        Ok(Self { folder })
+    }
+
+    fn file(&self, number: usize) -> PathBuf {
+        self.folder.path().join(number.to_string())
+    }
+
+    fn policy(&self, number: usize) -> Policy {
+        let others = (0..=POLICIES).filter(|other| *other != number);
+        let others: Vec<String> = others
+            .map(|other| self.file(other).display().to_string())
+            .collect();
+        let closed = deny(&format!("closed.{number}"))
+            .file(self.file(number))
+            .with("match", others.into());
+        Policy::open()
+            .rule(closed)
+            .rule(audit(&format!("open.{number}")).file(self.file(number)))
+    }
+
+    /// Where it can be had by `opensafe`.
+    fn written(&self, number: usize) -> Result<PathBuf> {
+        let file = self.folder.path().join(format!("policy-{number}.rego"));
+        self.policy(number).write(&file)?;
+        Ok(file)
+    }
+}
+
+fn apply(run: &str, policy: &Path) -> Result<Output> {
+    let mut command = opensafe();
+    command.args(["policy", "apply", run]).arg(policy);
+    Ok(command.arg("--json").output()?)
+}
+
+fn said(output: &Output) -> String {
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes))
+        .concat()
+}
+
+fn run_of(record: &Path) -> Result<String> {
+    let record = Record::parse(&fs::read(record)?)?;
+    let start = record.events.first().context("no record")?;
+    Ok(start.text("opensafe.run.id").to_owned())
+}
+
+fn lines<'a>(record: &'a Record, event: &'a str) -> impl Iterator<Item = &'a Event> {
+    let is_it = move |line: &&Event| line.text("opensafe.event") == event;
+    record.events.iter().filter(is_it)
+}
+
+/// Each decision about a numbered file was made by the policy that its rule is in, and as that one has it.
+fn none_is_mixed(numbered: &Numbered, record: &Record, problems: &mut Problems) -> [usize; 2] {
+    let mut decided = [0, 0];
+    for line in lines(record, "file") {
+        let path = line.text("file.path");
+        let file = (0..=POLICIES).find(|number| numbered.file(*number) == Path::new(path));
+        let Some(file) = file else { continue };
+        let number = line.number("opensafe.policy.number");
+        let is_open = file as u64 == number;
+        let rule = format!("{}.{number}", if is_open { "open" } else { "closed" });
+        let verdict = if is_open { "audit" } else { "deny" };
+        decided[usize::from(is_open)] += 1;
+        problems.check(
+            line.text("opensafe.rule.id") == rule && line.text("opensafe.verdict") == verdict,
+            || format!("file {file} under policy {number}: {line}"),
+        );
+    }
+    decided
+}
+
+fn another_policy_is_in_force_from_one_instant_on() -> Result<Outcome> {
+    let before = Leftovers::now()?;
+    let mut problems = Problems::default();
+    let numbered = Numbered::new()?;
+    let folder = numbered.folder.path().display().to_string();
+    let counts = [POLICIES, PROCESSES, THREADS].map(|count| count.to_string());
+    let script = ["python3", "-c", FOLLOW, &folder]
+        .into_iter()
+        .chain(counts.iter().map(String::as_str));
+    let run = Run::new(&numbered.policy(0))?;
+    let record = run.record_path().to_owned();
+    let mut running = run.start(&script.collect::<Vec<_>>())?;
+    running.wait_for_output("ready")?;
+    let id = run_of(&record)?;
+    let mut revisions = Vec::new();
+    for number in 1..=POLICIES {
+        let output = apply(&id, &numbered.written(number)?)?;
+        ensure!(
+            output.status.success(),
+            "policy {number}: {}",
+            said(&output)
+        );
+        revisions.push(serde_json::from_slice::<serde_json::Value>(&output.stdout)?);
+    }
+    let finished = running.finish()?;
+    problems.equal("the run's status", finished.code(), 0);
+    let record = finished.sound()?;
+    let text = finished.text();
+    let (followed, against): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .filter(|line| *line != "ready")
+        .partition(|line| line.starts_with(&format!("followed {POLICIES} ")));
+    problems.equal("tasks", followed.len(), PROCESSES - 1 + THREADS);
+    problems.check(against.is_empty(), || format!("{against:?}"));
+    let [closed, open] = none_is_mixed(&numbered, record, &mut problems);
+    problems.check(closed > POLICIES && open > POLICIES, || {
+        format!("{closed} denials and {open} others are few")
+    });
+    let applied: Vec<&Event> = lines(record, "policy.applied").collect();
+    problems.equal("lines about policies", applied.len(), POLICIES);
+    for (line, answer) in applied.iter().zip(&revisions) {
+        for key in ["opensafe.policy.revision", "opensafe.policy.before"] {
+            problems.equal(
+                key,
+                line.text(key),
+                answer[key].as_str().unwrap_or_default(),
+            );
+        }
+    }
+    let last = applied
+        .last()
+        .map(|line| line.text("opensafe.policy.revision"));
+    let end = record.end()?.text("opensafe.policy.revision");
+    problems.equal("the policy at the end", Some(end), last);
+    problems.check(finished.said().contains("is in force · 2 rules"), || {
+        format!("nobody was told: {}", finished.said())
+    });
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}
+
+/// A run that tries to read what its policy closes, until a file is there.
+fn trying(closed: &Path, stop: &Path, policy: &Policy) -> Result<(Running, PathBuf, String)> {
+    const LOOP: &str =
+        "echo ready; while ! [ -e \"$2\" ]; do cat \"$1\" && echo open; sleep 0.05; done";
+    let run = Run::new(policy)?;
+    let record = run.record_path().to_owned();
+    let paths = [closed, stop].map(|path| path.display().to_string());
+    let mut running = run.start(&["bash", "-c", LOOP, "bash", &paths[0], &paths[1]])?;
+    running.wait_for_output("ready")?;
+    let id = run_of(&record)?;
+    Ok((running, record, id))
+}
+
+fn denials(record: &Path, rule: &str) -> usize {
+    let record = fs::read(record).ok().and_then(|it| Record::parse(&it).ok());
+    let record = record.unwrap_or_default();
+    let is_its = |line: &&Event| line.text("opensafe.rule.id") == rule;
+    record.denials().filter(is_its).count()
+}
+
+fn a_policy_that_fails_leaves_the_one_before() -> Result<Outcome> {
+    let before = Leftovers::now()?;
+    let mut problems = Problems::default();
+    let folder = directory()?;
+    let at = |name: &str| folder.path().join(name);
+    let (closed, stop) = (at("closed"), at("stop"));
+    write(&closed, "x")?;
+    let policy = Policy::open().rule(deny("closed").file(&closed));
+    let (running, record, run) = trying(&closed, &stop, &policy)?;
+    write(&at("cut-off.rego"), "package opensafe.sandbox\nrules := [")?;
+    write(
+        &at("wrong.rego"),
+        "package opensafe.sandbox\nrules := [{\"id\": \"a\"}]",
+    )?;
+    write(
+        &at("undefined.rego"),
+        "package opensafe.sandbox\nrules := [] if input.agent == \"else\"",
+    )?;
+    // So many patterns that no table of theirs is small enough.
+    let many = (0..400).map(|a| format!("/**/{a}*x*{a}/**/y*{a}*/**"));
+    let many: Vec<String> = many.collect();
+    let many = deny("many").file(&closed).with("match", many.into());
+    Policy::open().rule(many).write(&at("many.rego"))?;
+    for (name, words) in [
+        ("cut-off.rego", "cut-off.rego:"),
+        ("wrong.rego", "wrong.rego"),
+        ("undefined.rego", "rules"),
+        ("many.rego", "the one before stays in force"),
+        ("missing.rego", "missing.rego"),
+    ] {
+        let output = apply(&run, &at(name))?;
+        let said = said(&output);
+        problems.check(
+            output.status.code() == Some(1) && said.contains(words),
+            || format!("{name}: {:?}: {said}", output.status),
+        );
+    }
+    let so_far = denials(&record, "closed");
+    wait_for("more denials by the policy before", || {
+        denials(&record, "closed") > so_far + 2
+    })?;
+    write(&stop, "")?;
+    let finished = running.finish()?;
+    let applied = lines(finished.sound()?, "policy.applied").count();
+    problems.equal("policies applied", applied, 0);
+    problems.check(!finished.text().contains("open"), || {
+        "it could be read".to_owned()
+    });
+    // Nobody is there any more.
+    let output = apply(&run, &at("missing.rego"))?;
+    problems.check(
+        output.status.code() == Some(1) && !said(&output).contains("missing.rego"),
+        || said(&output),
+    );
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}
+
+fn a_run_that_is_taken_up_has_the_policy_that_it_got_last() -> Result<Outcome> {
+    let before = Leftovers::now()?;
+    let mut problems = Problems::default();
+    let folder = directory()?;
+    let at = |name: &str| folder.path().join(name);
+    let (closed, stop) = (at("closed"), at("stop"));
+    write(&closed, "x")?;
+    let rule = |id: &str| Policy::open().rule(deny(id).file(&closed));
+    let (running, record, run) = trying(&closed, &stop, &rule("first"))?;
+    rule("second").write(&at("second.rego"))?;
+    rule("third").write(&at("third.rego"))?;
+    let output = apply(&run, &at("second.rego"))?;
+    ensure!(output.status.success(), "{}", said(&output));
+    kill(
+        Pid::from_raw(running.child.id().cast_signed()),
+        Signal::SIGKILL,
+    )?;
+    let killed = running.finish()?;
+    problems.equal("how it was killed", killed.code(), 137);
+    // Nobody would do it.
+    let output = apply(&run, &at("third.rego"))?;
+    problems.check(
+        output.status.code() == Some(1) && said(&output).contains("nobody attends to run"),
+        || said(&output),
+    );
+    let again = opensafe().args(["adopt", "--quiet", &run]).spawn()?;
+    let adopted = |name: &str| {
+        let record = Record::parse(&fs::read(&record)?)?;
+        Ok::<_, anyhow::Error>(lines(&record, name).count())
+    };
+    wait_for("the run to be taken up", || {
+        adopted("run.adopted").is_ok_and(|count| count == 1)
+    })?;
+    let so_far = denials(&record, "second");
+    wait_for("denials by the second policy", || {
+        denials(&record, "second") > so_far + 2
+    })?;
+    let output = apply(&run, &at("third.rego"))?;
+    problems.check(output.status.success(), || said(&output));
+    wait_for("denials by the third policy", || {
+        denials(&record, "third") > 2
+    })?;
+    write(&stop, "")?;
+    let output = again.wait_with_output()?;
+    problems.check(output.status.success(), || said(&output));
+    let record = Record::parse(&fs::read(&record)?)?;
+    record.is_sound()?;
+    problems.equal(
+        "policies applied",
+        lines(&record, "policy.applied").count(),
+        2,
+    );
+    for line in record.denials() {
+        let number = line.number("opensafe.policy.number");
+        let rule = ["first", "second", "third"].get(usize::try_from(number)?);
+        problems.check(Some(&line.text("opensafe.rule.id")) == rule, || {
+            format!("by policy {number}: {line}")
+        });
+    }
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}

@@ -39,6 +39,12 @@ fn file(globs: &[&str], access: Access) -> Subject {
 
 /// What becomes of one event under these rules, on a disk that is the whole view.
 fn enriched(rules: Vec<Rule>, what: What) -> Action {
+    let mut enricher = Enricher::new(Generation(1), in_force(rules, PolicyNumber::FIRST));
+    taken(&mut enricher, what)
+}
+
+/// Rules that decide, or did, on a disk that is the whole view.
+fn in_force(rules: Vec<Rule>, number: PolicyNumber) -> InForce {
     let rules = RuleSet {
         defaults: Defaults::default(),
         rules,
@@ -54,11 +60,14 @@ fn enriched(rules: Vec<Rule>, what: What) -> Action {
         mounts: vec![root],
         ..View::default()
     };
-    let policy = InForce {
+    InForce {
         rules: Arc::new(rules),
         view: Arc::new(view),
-        number: PolicyNumber::FIRST,
-    };
+        number,
+    }
+}
+
+fn taken(enricher: &mut Enricher, what: What) -> Action {
     let nobody = Pid(u32::MAX);
     let event = Event {
         time: UnixNano(1),
@@ -74,11 +83,9 @@ fn enriched(rules: Vec<Rule>, what: What) -> Action {
         what,
     };
     let mut out = Vec::new();
-    let mut enricher = Enricher::new(Generation(1), policy);
     enricher.take(event, &mut out);
     enricher.finish(&mut out);
-    assert_eq!(out.len(), 1);
-    out.remove(0).action
+    out.pop().unwrap().action
 }
 
 const fn decision(verdict: Verdict) -> Decision {
@@ -344,4 +351,31 @@ fn a_change_to_what_is_hidden_is_put_down_to_what_hides_it() {
     )];
     let change = access_to("/h/x", Access::DELETE, Because::Itself);
     assert_eq!(why(&enriched(rules, change)).0, "hide");
+}
+
+#[test]
+fn a_decision_is_put_down_to_the_policy_that_made_it_and_to_no_other() {
+    let policy = |id: &str, number| {
+        let subject = file(&["/x"], Access::READ);
+        let rule = rule(id, Verdict::Deny, Severity::High, subject);
+        in_force(vec![rule], PolicyNumber(number))
+    };
+    // Taken up: whatever decided before generation 5 is not known. Then carried over to other mounts, then replaced.
+    let mut enricher = Enricher::new(Generation(5), policy("third", 2));
+    enricher.policy_changed(Generation(8), policy("third", 2));
+    enricher.policy_changed(Generation(9), policy("fourth", 3));
+    let mut decided_by = |generation| {
+        let mut what = access_to("/x", Access::READ, Because::Itself);
+        if let What::File { decision, .. } = &mut what {
+            decision.generation = Generation(generation);
+        }
+        let action = taken(&mut enricher, what);
+        let policy = action.ruling().unwrap().policy;
+        (why(&action).0.to_owned(), policy.map(|number| number.0))
+    };
+    assert_eq!(decided_by(4), (String::new(), None));
+    for generation in [5, 7, 8] {
+        assert_eq!(decided_by(generation), ("third".to_owned(), Some(2)));
+    }
+    assert_eq!(decided_by(9), ("fourth".to_owned(), Some(3)));
 }

@@ -146,6 +146,7 @@ fn a_run_that_is_taken_up_says_so_and_goes_on_with_what_was_counted() {
     for event in &events {
         sinks.write(event);
     }
+    sinks.applied(&samples::applied());
     let denied = |event: &&crate::enrich::Enriched| {
         let ruling = event.action.ruling();
         event.action.name() == "file"
@@ -153,7 +154,9 @@ fn a_run_that_is_taken_up_says_so_and_goes_on_with_what_was_counted() {
                 .is_some_and(|ruling| ruling.verdict == opensafe_common::verdict::Verdict::Deny)
     };
     let denials = events.iter().filter(denied).count() as u64;
-    assert_eq!(sinks.end(samples::ending()).counts.file.deny, 3 + denials);
+    let end = sinks.end(samples::ending());
+    assert_eq!(end.counts.file.deny, 3 + denials);
+    assert_eq!(end.policy, samples::applied().policy.revision);
     insta::assert_snapshot!(screen.0.take());
 }
 

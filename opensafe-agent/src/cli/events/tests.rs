@@ -21,6 +21,8 @@ fn record() -> Vec<u8> {
     for responded in samples::responses() {
         line::response(&run.id, &responded, &mut out).unwrap();
     }
+    line::adopted(&run.id, &samples::adopted(), &mut out).unwrap();
+    line::applied(&run.id, &samples::applied(), &mut out).unwrap();
     let losses = Losses {
         seen: 20,
         sent: 17,

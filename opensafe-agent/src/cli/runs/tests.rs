@@ -72,6 +72,23 @@ fn runs_are_a_table() {
 }
 
 #[test]
+fn a_run_has_the_policy_that_it_got_last() {
+    let (directory, _) = runs();
+    let policy = |name: &str| {
+        let path = directory.path().join(name).with_extension("jsonl");
+        Run::read(&path, |_| false).unwrap().policy
+    };
+    assert_eq!(policy("0000000e"), samples::start().policy.revision);
+    let path = directory.path().join("0000000e.jsonl");
+    let run = "0000000e".parse().unwrap();
+    let mut out = fs::read(&path).unwrap();
+    line::applied(&run, &samples::applied(), &mut out).unwrap();
+    fs::write(&path, out).unwrap();
+    assert_eq!(policy("0000000e"), samples::applied().policy.revision);
+    assert_eq!(policy("0000000a"), "coding-agent@9c41e07b");
+}
+
+#[test]
 fn runs_fit_into_80_columns() {
     let (_directory, runs) = runs();
     let mut out = Vec::new();

@@ -1,8 +1,12 @@
 use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
 
+use opensafe_common::verdict::Access;
+
 use super::*;
 use crate::{
-    enrich::{Action, Peer},
+    enrich::{Action, Peer, Ruling},
+    event::PolicyNumber,
+    rules::Severity,
     run::Counts,
     sink::{
         record::read::Lines,
@@ -116,6 +120,16 @@ fn every_event_has_its_line() {
     record.loss(UnixNano(TIME), &loss).unwrap();
     record.loss(UnixNano(TIME), &loss).unwrap();
     record.adopted(&samples::adopted()).unwrap();
+    record.applied(&samples::applied()).unwrap();
+    for policy in [Some(PolicyNumber(1)), None] {
+        let ruling = Ruling {
+            policy,
+            ..samples::denied("keys", Severity::High, "they open other hosts")
+        };
+        let action = samples::file(ruling, b"/home/me/.ssh/id_ed25519", Access::READ);
+        let event = samples::event(22_000, samples::process("cat", 4711), action);
+        record.write(&event).unwrap();
+    }
     let loss = record.account(&loss);
     record.end(&end(loss)).unwrap();
     insta::assert_snapshot!(disk.text());
@@ -185,6 +199,14 @@ fn keys_of_everything() -> BTreeSet<String> {
         record.respond(&responded).unwrap();
     }
     record.adopted(&samples::adopted()).unwrap();
+    record.applied(&samples::applied()).unwrap();
+    let ruling = Ruling {
+        policy: None,
+        ..samples::allowed()
+    };
+    let action = samples::file(ruling, b"/x", Access::READ);
+    let event = samples::event(0, samples::process("x", 1), action);
+    record.write(&event).unwrap();
     let mut ended = end(losses(1));
     ended.responses.killed_by = Some("r".into());
     ended.cleanup.cgroup_left = Some("busy".into());

@@ -123,8 +123,7 @@ pub fn apply(run: &RunId, sources: &[PathBuf]) -> Result<InForceNow, ApplyError>
     if !Uid::effective().is_root() {
         return Err(ApplyError::NotRoot);
     }
-    let left = kept::left().into_iter().find(|it| it.run == run.as_str());
-    let left = left.ok_or_else(|| ApplyError::NotKept(run.clone()))?;
+    let left = left(run).ok_or_else(|| ApplyError::NotKept(run.clone()))?;
     if left.layout != LAYOUT {
         return Err(ApplyError::OtherLayout {
             run: run.clone(),
@@ -140,6 +139,16 @@ pub fn apply(run: &RunId, sources: &[PathBuf]) -> Result<InForceNow, ApplyError>
         Answer::Applied(now) => Ok(now),
         Answer::Refused(why) => Err(ApplyError::Refused(why)),
     }
+}
+
+/// Whether something is kept of a run, whoever attends to it.
+#[must_use]
+pub fn can_be_reached(run: &RunId) -> bool {
+    left(run).is_some()
+}
+
+fn left(run: &RunId) -> Option<Left> {
+    kept::left().into_iter().find(|it| it.run == run.as_str())
 }
 
 /// What is wrong with the policy is said here, in the words that `opensafe run` has for it.

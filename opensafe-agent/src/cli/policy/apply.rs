@@ -1,6 +1,6 @@
 //! `opensafe policy apply`: a run that goes on gets another policy.
 
-use std::{io::Write as _, process::ExitCode};
+use std::{io::Write as _, path::Path, process::ExitCode};
 
 use serde_json::json;
 
@@ -12,8 +12,7 @@ use crate::{
 };
 
 pub(super) fn apply(args: &PolicyApplyArgs) -> anyhow::Result<ExitCode> {
-    let record = found(Invoker::current().find(&args.run))?;
-    let (run, _) = running(&record)?;
+    let run = run_of(&args.run)?;
     let now = apply::apply(&run, &args.policy.policy)?;
     let mut out = output::stdout();
     if args.json {
@@ -31,6 +30,18 @@ pub(super) fn apply(args: &PolicyApplyArgs) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The run with this id, wherever its record is, or the one that a record is of.
+fn run_of(named: &Path) -> anyhow::Result<RunId> {
+    let id = named.to_str().and_then(|id| id.parse().ok());
+    match id.filter(apply::can_be_reached) {
+        Some(run) => Ok(run),
+        None => {
+            let record = found(Invoker::current().find(named))?;
+            running(&record).map(|(run, _)| run)
+        }
+    }
 }
 
 fn sentence(run: &RunId, now: &InForceNow) -> String {

@@ -6,7 +6,7 @@ import sys
 import threading
 
 folder, last, processes, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-PAUSE_S = 0.002
+PAUSE_S = 0.01
 
 
 def opens(number):

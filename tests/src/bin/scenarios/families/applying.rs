@@ -29,7 +29,7 @@ scenarios![
 const FOLLOW: &str = include_str!("applying.py");
 
 /// Policies that a run is given one after the other.
-const POLICIES: usize = 10;
+const POLICIES: usize = 6;
 /// Processes that find out which decides, and threads of the first of them.
 const PROCESSES: usize = 8;
 const THREADS: usize = 64;

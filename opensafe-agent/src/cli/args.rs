@@ -118,7 +118,7 @@ pub enum Command {
     #[command(subcommand, arg_required_else_help = true)]
     Boundary(BoundaryCommand),
 
-    /// Check, show and test policies
+    /// Check, show, test and apply policies
     #[command(subcommand, arg_required_else_help = true)]
     Policy(PolicyCommand),
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{error::RunError, job::Left as LeftProcess, state::State};
 use crate::{
-    event::{PolicyNumber, UnixNano},
+    event::PolicyNumber,
     kernel::{
         Asked,
         kept::{self, LAYOUT, Left},
@@ -55,14 +55,6 @@ pub struct InForceNow {
     pub rules: usize,
     /// The revision of the one before.
     pub before: String,
-}
-
-impl InForceNow {
-    /// Since when.
-    #[must_use]
-    pub const fn time(&self) -> UnixNano {
-        UnixNano(self.time_unix_nano)
-    }
 }
 
 /// Why a run has the policy that it had.

@@ -86,7 +86,7 @@ fn said(output: &Output) -> String {
 }
 
 fn run_of(record: &Path) -> Result<String> {
-    let record = Record::parse(&fs::read(record)?)?;
+    let record = Record::so_far(record)?;
     let start = record.events.first().context("no record")?;
     Ok(start.text("opensafe.run.id").to_owned())
 }
@@ -177,36 +177,59 @@ fn another_policy_is_in_force_from_one_instant_on() -> Result<Outcome> {
     problems.outcome()
 }
 
-/// A run that tries to read what its policy closes, until a file is there.
-fn trying(closed: &Path, stop: &Path, policy: &Policy) -> Result<(Running, PathBuf, String)> {
-    const LOOP: &str =
-        "echo ready; while ! [ -e \"$2\" ]; do cat \"$1\" && echo open; sleep 0.05; done";
-    // Beside, as what a run that is killed has in its own directory goes with it.
-    let record = stop.with_extension("jsonl");
-    let run = Run::new(policy)?.record(&record);
-    let paths = [closed, stop].map(|path| path.display().to_string());
-    let mut running = run.start(&["bash", "-c", LOOP, "bash", &paths[0], &paths[1]])?;
-    running.wait_for_output("ready")?;
-    let id = run_of(&record)?;
-    Ok((running, record, id))
+/// A run that tries to read what its policy closes, until it is told to stop.
+struct Trying {
+    folder: tempfile::TempDir,
+    running: Running,
+    run: String,
 }
 
-fn denials(record: &Path, rule: &str) -> usize {
-    let record = fs::read(record).ok().and_then(|it| Record::parse(&it).ok());
-    let record = record.unwrap_or_default();
+impl Trying {
+    /// With one rule, of this name, on what is closed.
+    fn start(rule: &str) -> Result<Self> {
+        const LOOP: &str =
+            "echo ready; while ! [ -e \"$2\" ]; do cat \"$1\" && echo open; sleep 0.05; done";
+        let folder = directory()?;
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let (closed, stop) = (at("closed"), at("stop"));
+        write(Path::new(&closed), "x")?;
+        // Beside, as what a run that is killed has in its own directory goes with it.
+        let record = folder.path().join("record.jsonl");
+        let policy = Policy::open().rule(deny(rule).file(&closed));
+        let run = Run::new(&policy)?.record(&record);
+        let mut running = run.start(&["bash", "-c", LOOP, "bash", &closed, &stop])?;
+        running.wait_for_output("ready")?;
+        Ok(Self {
+            run: run_of(&record)?,
+            folder,
+            running,
+        })
+    }
+}
+
+fn denials(record: &Path, rule: &str) -> Result<usize> {
     let is_its = |line: &&Event| line.text("opensafe.rule.id") == rule;
-    record.denials().filter(is_its).count()
+    Ok(Record::so_far(record)?.denials().filter(is_its).count())
+}
+
+/// Waits for three more denials by a rule.
+fn goes_on(record: &Path, rule: &str) -> Result<()> {
+    let before = denials(record, rule)?;
+    wait_for(&format!("more denials by {rule}"), || {
+        denials(record, rule).is_ok_and(|now| now > before + 2)
+    })
 }
 
 fn a_policy_that_fails_leaves_the_one_before() -> Result<Outcome> {
     let before = Leftovers::now()?;
     let mut problems = Problems::default();
-    let folder = directory()?;
+    let Trying {
+        folder,
+        running,
+        run,
+    } = Trying::start("closed")?;
     let at = |name: &str| folder.path().join(name);
-    let (closed, stop) = (at("closed"), at("stop"));
-    write(&closed, "x")?;
-    let policy = Policy::open().rule(deny("closed").file(&closed));
-    let (running, record, run) = trying(&closed, &stop, &policy)?;
+    let record = at("record.jsonl");
     write(&at("cut-off.rego"), "package opensafe.sandbox\nrules := [")?;
     write(
         &at("wrong.rego"),
@@ -219,7 +242,7 @@ fn a_policy_that_fails_leaves_the_one_before() -> Result<Outcome> {
     // So many patterns that no table of theirs is small enough.
     let many = (0..400).map(|a| format!("/**/{a}*x*{a}/**/y*{a}*/**"));
     let many: Vec<String> = many.collect();
-    let many = deny("many").file(&closed).with("match", many.into());
+    let many = deny("many").file(at("closed")).with("match", many.into());
     Policy::open().rule(many).write(&at("many.rego"))?;
     for (name, words) in [
         ("cut-off.rego", "cut-off.rego:"),
@@ -235,11 +258,8 @@ fn a_policy_that_fails_leaves_the_one_before() -> Result<Outcome> {
             || format!("{name}: {:?}: {said}", output.status),
         );
     }
-    let so_far = denials(&record, "closed");
-    wait_for("more denials by the policy before", || {
-        denials(&record, "closed") > so_far + 2
-    })?;
-    write(&stop, "")?;
+    goes_on(&record, "closed")?;
+    write(&at("stop"), "")?;
     let finished = running.finish()?;
     let applied = lines(finished.sound()?, "policy.applied").count();
     problems.equal("policies applied", applied, 0);
@@ -259,12 +279,14 @@ fn a_policy_that_fails_leaves_the_one_before() -> Result<Outcome> {
 fn a_run_that_is_taken_up_has_the_policy_that_it_got_last() -> Result<Outcome> {
     let before = Leftovers::now()?;
     let mut problems = Problems::default();
-    let folder = directory()?;
+    let Trying {
+        folder,
+        running,
+        run,
+    } = Trying::start("first")?;
     let at = |name: &str| folder.path().join(name);
-    let (closed, stop) = (at("closed"), at("stop"));
-    write(&closed, "x")?;
-    let rule = |id: &str| Policy::open().rule(deny(id).file(&closed));
-    let (running, record, run) = trying(&closed, &stop, &rule("first"))?;
+    let record = at("record.jsonl");
+    let rule = |id: &str| Policy::open().rule(deny(id).file(at("closed")));
     rule("second").write(&at("second.rego"))?;
     rule("third").write(&at("third.rego"))?;
     let output = apply(&run, &at("second.rego"))?;
@@ -283,22 +305,17 @@ fn a_run_that_is_taken_up_has_the_policy_that_it_got_last() -> Result<Outcome> {
     );
     let again = opensafe().args(["adopt", "--quiet", &run]).spawn()?;
     let adopted = |name: &str| {
-        let record = Record::parse(&fs::read(&record)?)?;
+        let record = Record::so_far(&record)?;
         Ok::<_, anyhow::Error>(lines(&record, name).count())
     };
     wait_for("the run to be taken up", || {
         adopted("run.adopted").is_ok_and(|count| count == 1)
     })?;
-    let so_far = denials(&record, "second");
-    wait_for("denials by the second policy", || {
-        denials(&record, "second") > so_far + 2
-    })?;
+    goes_on(&record, "second")?;
     let output = apply(&run, &at("third.rego"))?;
     problems.check(output.status.success(), || said(&output));
-    wait_for("denials by the third policy", || {
-        denials(&record, "third") > 2
-    })?;
-    write(&stop, "")?;
+    goes_on(&record, "third")?;
+    write(&at("stop"), "")?;
     let output = again.wait_with_output()?;
     problems.check(output.status.success(), || said(&output));
     let record = Record::parse(&fs::read(&record)?)?;

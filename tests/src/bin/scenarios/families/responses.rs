@@ -68,9 +68,7 @@ fn of<'r>(record: &'r Record, id: &str, action: &str) -> Vec<&'r Event> {
 
 /// The record as far as it is written.
 fn so_far(path: &Path) -> Record {
-    let bytes = fs::read(path).unwrap_or_default();
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n');
-    Record::parse(&bytes[..whole.map_or(0, |last| last + 1)]).unwrap_or_default()
+    Record::so_far(path).unwrap_or_default()
 }
 
 fn number_in(file: &Path) -> u64 {

@@ -17,6 +17,13 @@ pub(crate) struct Record {
 pub(crate) struct Event(Map<String, Value>);
 
 impl Record {
+    /// What is on record of a run that goes on: it may be in the middle of a line.
+    pub(crate) fn so_far(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path)?;
+        let end = bytes.iter().rposition(|byte| *byte == b'\n');
+        Self::parse(&bytes[..end.map_or(0, |end| end + 1)])
+    }
+
     /// Reads a record; every line has to be an object.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
         let text = std::str::from_utf8(bytes).context("a record is UTF-8")?;

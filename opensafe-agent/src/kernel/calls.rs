@@ -24,6 +24,8 @@ pub struct Asked {
 pub struct Call {
     /// What is asked for.
     pub bytes: Vec<u8>,
+    /// Tells it from the next one, which has its path.
+    head: Head,
     call: PathBuf,
     answer: PathBuf,
 }
@@ -32,17 +34,15 @@ impl Left {
     /// Asks whoever attends to the run for something.
     ///
     /// # Errors
-    /// `AlreadyExists` if somebody else does just now; or if there is no memory.
+    /// `AlreadyExists` if somebody else does just now, or did and was killed: then whoever attends to the run takes it out when
+    /// it looks; or if there is no memory.
     pub fn call(&self, bytes: &[u8]) -> io::Result<Asked> {
         let call = self.place.join(call_of(&self.run));
         let answer = answer_to(&self.run, std::process::id());
         let answer = self.place.join(answer);
-        // That of a process which had our number and has gone; and a call that nobody waits for any more.
+        // That of a process which had our number and has gone.
         let _ = fs::remove_file(&answer);
-        if read_head(&call).is_ok_and(|head| head.agent().is_none()) {
-            let _ = fs::remove_file(&call);
-        }
-        write_down(&call, &Head::ours(self.sandbox, 0), bytes)?;
+        write_down(&call, &Head::now(self.sandbox), bytes)?;
         Ok(Asked { call, answer })
     }
 
@@ -69,7 +69,7 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        // In this order: a call without its answer is one that waits.
+        // In this order: see `Kernel::call`.
         let _ = fs::remove_file(&self.call);
         let _ = fs::remove_file(&self.answer);
     }
@@ -95,15 +95,20 @@ impl Kernel {
             }
         };
         let Some(caller) = head.agent() else {
+            // Nobody else takes out what is not theirs, so it is still this one.
             let _ = fs::remove_file(&call);
             return None;
         };
         let answer = pin(answer_to(run, caller));
-        (!answer.exists()).then_some(Ok(Call {
+        let call = Call {
             bytes,
+            head,
             call,
             answer,
-        }))
+        };
+        // In this order: an answer is fetched, then the call is taken back, then its answer. So where there is no answer, and
+        // the call is there after that, there was none.
+        (!call.answer.exists() && call.waits()).then_some(Ok(call))
     }
 }
 
@@ -111,7 +116,7 @@ impl Call {
     /// Whether somebody still waits for the answer.
     #[must_use]
     pub fn waits(&self) -> bool {
-        read_head(&self.call).is_ok_and(|head| head.agent().is_some())
+        read_head(&self.call).is_ok_and(|head| head == self.head && head.agent().is_some())
     }
 
     /// Answers it.

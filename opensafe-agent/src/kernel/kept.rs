@@ -62,7 +62,9 @@ pub(super) struct Kept {
 }
 
 /// What comes first; the same in every version.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub(super) struct Head {
     format: u32,
@@ -396,6 +398,13 @@ impl Head {
             len,
             ..Self::default()
         }
+    }
+
+    /// Of what this process writes now: there is no other like it.
+    pub(super) fn now(sandbox: u32) -> Self {
+        let mut head = Self::ours(sandbox, 0);
+        head.note(Progress::default());
+        head
     }
 
     fn note(&mut self, progress: Progress) {

@@ -74,9 +74,9 @@ pub enum ApplyError {
     #[error("nobody attends to run {0}\n  take it up first: `opensafe adopt {0}`")]
     Unattended(RunId),
     #[error(
-        "run {0} is being given another policy by somebody else just now\n  try again in a moment"
+        "run {run} has been given another policy by somebody else for {} s\n  try again in a moment", TURN.as_secs()
     )]
-    Busy(RunId),
+    Busy { run: RunId },
     #[error("the policy is not applied: {0}")]
     Policy(Box<PolicyError>),
     #[error("the policy is not applied, and the one before stays in force: {0}")]
@@ -100,7 +100,11 @@ pub enum ApplyError {
 
 /// How long the answer may take: evaluating and compiling both have limits below it.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How often it is looked for.
+/// How long somebody else is waited for who gives the run another policy.
+const TURN: Duration = Duration::from_secs(10);
+/// How often it is looked whether that has been done.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often the answer is looked for.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// What is sent to whoever attends to a run, to have it look for a call. Does nothing to a process that knows nothing of it
@@ -157,10 +161,20 @@ fn ask(run: &RunId, left: &Left, sources: &[PathBuf]) -> Result<Asked, ApplyErro
     };
     let change = serde_json::to_vec(&change).map_err(io::Error::other);
     let change = change.map_err(system("write the policy down"))?;
-    left.call(&change).map_err(|source| match source.kind() {
-        io::ErrorKind::AlreadyExists => ApplyError::Busy(run.clone()),
-        _ => system("ask whoever attends to the run")(source),
-    })
+    let deadline = Instant::now() + TURN;
+    loop {
+        match left.call(&change) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if Instant::now() > deadline {
+                    return Err(ApplyError::Busy { run: run.clone() });
+                }
+                // It takes out what somebody has left who was killed.
+                wake(left);
+                sleep(LOOK_AGAIN);
+            }
+            asked => return asked.map_err(system("ask whoever attends to the run")),
+        }
+    }
 }
 
 /// It would look by itself, within a few seconds.

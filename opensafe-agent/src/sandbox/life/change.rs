@@ -62,11 +62,7 @@ impl Life {
             let compiled = compiled(state, &enforcement, elsewhere);
             compiled.map_err(|error| error.to_string())
         };
-        if let Err((error, call)) = self.compile_next(lookout, Some(call), work)
-            && let Some(call) = call
-        {
-            self.refuse(call, &error);
-        }
+        self.compile_next(lookout, Some(call), work);
     }
 
     /// Switches to the policy, and answers.

@@ -84,9 +84,7 @@ impl Life {
             }),
             Err(error) => Err(error.to_string()),
         };
-        if let Err((error, _)) = self.compile_next(lookout, None, work) {
-            self.keeps(&error);
-        }
+        self.compile_next(lookout, None, work);
     }
 
     /// Switches to the tables for what was seen. If that fails what there was stays: what is new has no name then, and the

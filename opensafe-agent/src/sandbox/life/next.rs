@@ -2,7 +2,6 @@
 //! wait.
 
 use std::{
-    io,
     sync::{
         Arc,
         mpsc::{Receiver, TryRecvError, channel},
@@ -49,13 +48,13 @@ pub(super) struct Replacing {
 pub(super) const COMPILING_TO_PAUSE: u32 = 3;
 
 impl Life {
-    /// Has it compiled what is to take the place of what there is.
+    /// Has it compiled what is to take the place of what there is, for a call if it is another policy.
     pub(super) fn compile_next(
         &mut self,
         lookout: Lookout,
         call: Option<Call>,
         work: impl FnOnce() -> Result<Compiled, String> + Send + 'static,
-    ) -> Result<(), (io::Error, Option<Call>)> {
+    ) {
         let since = Instant::now();
         let done = Arc::clone(&self.compiled);
         let (sender, compiled) = channel();
@@ -72,9 +71,8 @@ impl Life {
                     compiled,
                     call,
                 });
-                Ok(())
             }
-            Err(error) => Err((error, call)),
+            Err(error) => self.stays(call, &error),
         }
     }
 
@@ -86,17 +84,22 @@ impl Life {
             Some(Err(TryRecvError::Disconnected)) => Err("the compiler panicked".to_owned()),
         };
         let Some(next) = self.next.take() else { return };
+        if next.call.is_none() {
+            // A sandbox that mounts without end does not have this compile without end.
+            self.again_at = Instant::now() + next.since.elapsed() * COMPILING_TO_PAUSE;
+        }
         match (next.call, compiled) {
+            (call, Err(why)) => self.stays(call, &why),
             (Some(call), Ok(compiled)) => self.apply(next.lookout, compiled, call),
-            (Some(call), Err(why)) => self.refuse(call, &why),
-            (None, compiled) => {
-                // A sandbox that mounts without end does not have this compile without end.
-                self.again_at = Instant::now() + next.since.elapsed() * COMPILING_TO_PAUSE;
-                match compiled {
-                    Ok(compiled) => self.carry_over(next.lookout, compiled),
-                    Err(why) => self.keeps(&why),
-                }
-            }
+            (None, Ok(compiled)) => self.carry_over(next.lookout, compiled),
+        }
+    }
+
+    /// Nothing came of it, and what there was stays.
+    fn stays(&mut self, call: Option<Call>, why: &dyn std::fmt::Display) {
+        match call {
+            Some(call) => self.refuse(call, why),
+            None => self.keeps(why),
         }
     }
 

@@ -75,13 +75,15 @@ pub struct RunStart {
     pub outlives: bool,
 }
 
-/// A run was taken up that nobody attended to.
+/// A run was taken up that nobody attended to, or taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adopted {
     /// When.
     pub time: UnixNano,
     /// By which process.
     pub pid: Pid,
+    /// The one that attended to it and was asked to hand it over.
+    pub from: Option<Pid>,
     /// For how long nobody attended to it, within a few seconds.
     pub unattended: Duration,
     /// Events for which there was no room meanwhile.
@@ -241,6 +243,15 @@ pub struct RunEnd {
     pub trouble: Trouble,
     /// What was cleaned up.
     pub cleanup: Cleanup,
+}
+
+/// What became of attending to a run.
+#[derive(Clone, Debug)]
+pub enum Finished {
+    /// The run has ended.
+    Ended(Box<RunEnd>),
+    /// Another process attends to it; how its command ended, if this process is the one that knows.
+    HandedOver(Option<Status>),
 }
 
 /// How often each verdict was given, for each thing that rules can be on.

@@ -84,11 +84,14 @@ pub enum Command {
     /// Shows a run's record as a table: when, what, the verdict, on which object, by whom, by which rule.
     Events(EventsArgs),
 
-    /// Attend to a run again, after the opensafe that did was killed
+    /// Attend to a run again, after the opensafe that did was killed, or take it over
     ///
     /// Its processes were confined all the time. What they did meanwhile goes on record now, as far as there was room for it,
     /// with how long nobody attended to it and how many events were lost. From then on this is as 'opensafe run': it ends when
     /// the command does, passes signals on, and exits as the command does.
+    ///
+    /// With --take-over a new version takes the place of the one that runs, without stopping the command: enforcement goes on,
+    /// and no event is lost.
     #[command(after_long_help = help::ADOPT)]
     Adopt(AdoptArgs),
 
@@ -143,6 +146,10 @@ pub struct AdoptArgs {
     /// The run's id
     #[arg(value_name = "RUN")]
     pub run: RunId,
+
+    /// Take it over if another opensafe attends to it; that one then only waits for the command
+    #[arg(long)]
+    pub take_over: bool,
 
     /// Show nothing but trouble
     #[arg(short, long)]

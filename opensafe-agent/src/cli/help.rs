@@ -149,6 +149,8 @@ Examples:
       sudo opensafe adopt 7f3k2aaa
   In the background, until the run ends:
       sudo opensafe adopt --quiet 7f3k2aaa &
+  With a new version, from the one that has started it:
+      sudo ./opensafe adopt --take-over 7f3k2aaa
 
 Privileges:
   It takes root.
@@ -157,8 +159,9 @@ Without it:
   The next 'opensafe run' has every run taken up that nobody attends to.
 
 Exit statuses:
-  that of the command, as 'opensafe run'
-  125  there is no such run, somebody attends to it, or another version has started it; or how the command ended is not known
+  that of the command, as 'opensafe run'; 0 if the run was taken over from this one
+  125  there is no such run, somebody attends to it, or a newer version did, or one with other
+       programs in the kernel; or how the command ended is not known
   2    the command line makes no sense";
 
 pub(super) const KILL: &str = "\

@@ -11,7 +11,7 @@ use super::{
     report,
 };
 use crate::{
-    run::{RunEnd, RunStart},
+    run::{Finished, RunStart, Status},
     sandbox::{
         self,
         error::RunError,
@@ -49,21 +49,20 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 
 pub(super) fn adopt(args: &AdoptArgs) -> anyhow::Result<ExitCode> {
     let (quiet, json) = (args.quiet, args.json);
-    ended(sandbox::adopt::adopt(&args.run, |start| {
+    ended(sandbox::adopt::adopt(&args.run, args.take_over, |start| {
         show(start, quiet, json)
     }))
 }
 
-fn ended(result: Result<RunEnd, RunError>) -> anyhow::Result<ExitCode> {
+fn ended(result: Result<Finished, RunError>) -> anyhow::Result<ExitCode> {
+    let status = |status: Option<Status>, unknown| {
+        let status = status.map_or(i32::from(unknown), Status::shell);
+        ExitCode::from(u8::try_from(status & 0xff).unwrap_or(FAILED))
+    };
     match result {
-        Ok(end) => {
-            let status = end
-                .status
-                .map_or(i32::from(FAILED), crate::run::Status::shell);
-            Ok(ExitCode::from(
-                u8::try_from(status & 0xff).unwrap_or(FAILED),
-            ))
-        }
+        Ok(Finished::Ended(end)) => Ok(status(end.status, FAILED)),
+        // How it ends is for the other to say.
+        Ok(Finished::HandedOver(known)) => Ok(status(known, 0)),
         Err(error) => {
             let status = error.exit_status();
             report(&error.into());

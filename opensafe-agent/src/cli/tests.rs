@@ -38,30 +38,21 @@ fn the_command_line_is_consistent() {
 
 #[test]
 fn every_commands_help_is_as_reviewed() {
-    let commands: [&[&str]; 17] = [
-        &[],
-        &["run"],
-        &["events"],
-        &["runs"],
-        &["freeze"],
-        &["thaw"],
-        &["kill"],
-        &["doctor"],
-        &["boundary"],
-        &["boundary", "test"],
-        &["boundary", "audit"],
-        &["policy"],
-        &["policy", "check"],
-        &["policy", "rules"],
-        &["policy", "test"],
-        &["completions"],
-        &["man"],
-    ];
-    for words in commands {
-        let name = [&["opensafe"], words].concat().join("_");
-        insta::assert_snapshot!(format!("{name}_short"), help(words, false));
-        insta::assert_snapshot!(format!("{name}_long"), help(words, true));
+    fn check(words: &[String]) {
+        let name = [&["opensafe".to_owned()], words].concat().join("_");
+        let borrowed: Vec<&str> = words.iter().map(String::as_str).collect();
+        insta::assert_snapshot!(format!("{name}_short"), help(&borrowed, false));
+        insta::assert_snapshot!(format!("{name}_long"), help(&borrowed, true));
+        let mut command = Cli::command();
+        let mut below = &mut command;
+        for word in words {
+            below = below.find_subcommand_mut(word).unwrap();
+        }
+        for next in below.get_subcommands().filter(|it| !it.is_hide_set()) {
+            check(&[words, &[next.get_name().to_owned()]].concat());
+        }
     }
+    check(&[]);
 }
 
 #[test]

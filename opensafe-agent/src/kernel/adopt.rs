@@ -29,7 +29,7 @@ pub enum AdoptError {
     },
     /// Somebody attends to it.
     #[error(
-        "run {run} is attended to, by process {process}\n  see what it does: `opensafe events {run}`"
+        "run {run} is attended to, by process {process}\n  see what it does: `opensafe events {run}`; take it over: `opensafe adopt --take-over {run}`"
     )]
     Attended {
         /// The run.
@@ -60,18 +60,14 @@ impl Kernel {
         self.counts().of(Counter::LostRingFull)
     }
 
-    /// Takes up a run. Nothing that is enforced changes. `cgroup` is the id of the sandbox's cgroup.
+    /// Takes up a run; gives what is kept of it, which nobody else changes then. Nothing that is enforced changes. `cgroup` is
+    /// the id of the sandbox's cgroup.
     ///
     /// # Errors
-    /// If somebody attends to it, or it was another version's.
-    pub fn adopt(left: &Left, cgroup: u64, sizes: &Sizes) -> Result<Self, AdoptError> {
+    /// If somebody else attends to it, or it has other programs.
+    pub fn adopt(left: &Left, cgroup: u64, sizes: &Sizes) -> Result<(Self, Left), AdoptError> {
         let run = || left.run.clone();
-        if left.layout != LAYOUT {
-            return Err(AdoptError::OtherLayout {
-                run: run(),
-                theirs: left.layout.clone(),
-            });
-        }
+        left.has_our_programs()?;
         let held = Held::mounted_at(left.place.clone()).map_err(KernelError::Lock)?;
         // Of all who want to, one does.
         let lock: Lock = match held.lock(PATIENCE, &mut go_on) {
@@ -82,7 +78,10 @@ impl Kernel {
         let Some(now) = left.now(&held) else {
             return Err(AdoptError::Gone(run()));
         };
-        if let Some(process) = now.agent {
+        // Whoever attended to it may have handed it over.
+        if let Some(process) = now.agent
+            && process != std::process::id()
+        {
             return Err(AdoptError::Attended {
                 run: run(),
                 process,
@@ -98,7 +97,23 @@ impl Kernel {
         let mut kernel = Self::of_held(sizes, held, maps, seat);
         kernel.policies = policies;
         kernel.kept = Some(kept);
-        Ok(kernel)
+        Ok((kernel, now))
+    }
+}
+
+impl Left {
+    /// Whether this version can work with what the run has in the kernel.
+    ///
+    /// # Errors
+    /// If its programs are others.
+    pub fn has_our_programs(&self) -> Result<(), AdoptError> {
+        if self.layout == LAYOUT {
+            return Ok(());
+        }
+        Err(AdoptError::OtherLayout {
+            run: self.run.clone(),
+            theirs: self.layout.clone(),
+        })
     }
 }
 

@@ -9,7 +9,8 @@ use std::{fs, io, path::PathBuf};
 use super::{
     Kernel,
     held::Held,
-    kept::{Head, Left, pin_of, read_back, read_head, write_down},
+    kept::{Head, Left, Progress, pin_of, read_back, read_head, write_down},
+    share::Sharing,
 };
 
 /// A call that waits for its answer. Dropped, it is taken back.
@@ -112,11 +113,31 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    /// Has the caller attend to the run from now on. When this value is dropped then, all stays as it is.
+    ///
+    /// # Errors
+    /// If that cannot be noted. Then nothing has changed.
+    pub fn hand_over(&mut self, call: &Call, progress: Progress) -> io::Result<()> {
+        let kept = self.kept.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        kept.give(&call.head, progress).map_err(io::Error::other)?;
+        self.kept = None;
+        self.sharing = Sharing::No;
+        Ok(())
+    }
+}
+
 impl Call {
     /// Whether somebody still waits for the answer.
     #[must_use]
     pub fn waits(&self) -> bool {
         read_head(&self.call).is_ok_and(|head| head == self.head && head.agent().is_some())
+    }
+
+    /// The process that waits for the answer.
+    #[must_use]
+    pub const fn caller(&self) -> u32 {
+        self.head.agent
     }
 
     /// Answers it.

@@ -381,6 +381,15 @@ impl Kept {
         self.head.progress()
     }
 
+    /// Notes that whoever wrote `to` attends to the run from now on, and how far this process has come.
+    pub(super) fn give(&mut self, to: &Head, progress: Progress) -> Result<(), MapError> {
+        let mut head = self.head;
+        head.agent = to.agent;
+        head.agent_began_cs = to.agent_began_cs;
+        head.note(progress);
+        self.pieces.set(0, head.to_piece(), 0)
+    }
+
     fn note(&mut self, progress: Progress) -> Result<(), MapError> {
         self.head.note(progress);
         self.pieces.set(0, self.head.to_piece(), 0)

@@ -1,4 +1,4 @@
-//! `opensafe adopt`: a run is attended to again, after whoever did was killed.
+//! `opensafe adopt`: a run is attended to again, after whoever did was killed, or is taken over from whoever does.
 //!
 //! Its sandbox was confined all the time. What its processes did meanwhile waits in the ring buffer, as much as had room, and
 //! goes on record now; then all is as if the run had been attended to from its beginning.
@@ -14,6 +14,7 @@ use std::{
 use nix::unistd::Uid;
 
 use super::{
+    call::{Answer, CallError, Request, call},
     cgroup::Cgroup,
     error::{RunError, system},
     evaluated::Evaluated,
@@ -37,18 +38,20 @@ use crate::{
         memory,
     },
     policy::Policy,
-    run::{Adopted, CgroupInfo, Mode, PolicyInfo, RunEnd, RunId, RunStart},
+    run::{Adopted, CgroupInfo, Cleanup, Finished, Mode, PolicyInfo, RunId, RunStart},
     sink::{Show, Sinks, record::written::Written, screen::StandardError},
 };
 
-/// Takes up a run and attends to it until its command has ended; returns how it ended.
+/// Takes up a run and attends to it until its command has ended; returns how it ended. With `take_over`, whoever attends to it is
+/// asked to hand it over.
 ///
 /// # Errors
-/// If there is no such run, somebody attends to it, or it was started by another version.
+/// If there is no such run, somebody attends to it, or a newer version does or did, or one with other programs.
 pub fn adopt(
     run: &RunId,
+    take_over: bool,
     show: impl FnOnce(&RunStart) -> Show<StandardError>,
-) -> Result<RunEnd, RunError> {
+) -> Result<Finished, RunError> {
     let signals = Signals::block().map_err(|errno| system("take signals", errno.into()))?;
     if !Uid::effective().is_root() {
         return Err(RunError::NotRoot);
@@ -56,16 +59,21 @@ pub fn adopt(
     if !is_hosts_pid_namespace() {
         return Err(RunError::PidNamespace);
     }
-    let left = kept::left();
-    let Some(left) = left.into_iter().find(|left| left.run == run.as_str()) else {
-        return Err(RunError::NotKept(run.clone()));
-    };
-    let state = State::of_bytes(
-        &left
-            .state()
-            .map_err(|source| system("read the run's state", source))?,
-    )?;
-    let mut kernel = Kernel::adopt(&left, state.cgroup, &Sizes::RUN)?;
+    let left = left(run)?;
+    let state = state_of(&left)?;
+    left.has_our_programs()?;
+    is_no_downgrade(run, &state.version)?;
+    let from = left.agent.filter(|_| take_over);
+    if from.is_some() {
+        ask_to_hand_over(run, &left)?;
+    }
+    let (mut kernel, left) = Kernel::adopt(&left, state.cgroup, &Sizes::RUN)?;
+    // Again: it may have got another policy meanwhile.
+    let mut state = state_of(&left)?;
+    if state.version != VERSION {
+        state.version = VERSION.to_owned();
+        kernel.keep(run.as_str(), &state.to_bytes()?)?;
+    }
     // Who is killed now leaves all as it was found.
     let spared = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ_MIN);
     let mode = if state.observe {
@@ -132,6 +140,7 @@ pub fn adopt(
     let adopted = Adopted {
         time: UnixNano::now(),
         pid: start.pid,
+        from: from.map(Pid),
         unattended: kept::since_boot().saturating_sub(left.seen),
         lost: kernel
             .lost_for_room()
@@ -159,7 +168,7 @@ pub fn adopt(
     let responder = Responder::new(run.clone(), responses, enforce);
     // What has got on record since it was last noted is done with, too.
     let done = left.progress.events + written.lines.saturating_sub(left.progress.lines);
-    let attended = Attended::left(Pid(state.first), done);
+    let attended = Attended::left(Pid(state.first), done, &written.losses);
     let cgroup_id = state.cgroup;
     let mut life = Life::new(
         (run.clone(), state),
@@ -176,21 +185,61 @@ pub fn adopt(
     if let Some(sentence) = lost_record {
         life.notice(&sentence);
     }
-    // What enforces is dropped after it, and nothing lives on in it then.
-    let mut cgroup = Cgroup::left(run.as_str(), None).filter(|cgroup| cgroup.id() == cgroup_id);
-    let attended = match &cgroup {
-        Some(cgroup) => life.attend(&runtime, First::Left(first), signals, cgroup),
+    let cgroup = Cgroup::left(run.as_str(), None).filter(|cgroup| cgroup.id() == cgroup_id);
+    let lasted = || lasted + since.elapsed();
+    match cgroup {
+        Some(cgroup) => {
+            life.see_it_through(&runtime, (First::Left(first), signals), cgroup, lasted)
+        }
         // All is gone, and was before it was taken up.
-        None => Ok(None),
-    };
-    let cleanup = match &mut cgroup {
-        Some(cgroup) => life.clean_up(cgroup),
-        None => crate::run::Cleanup::default(),
-    };
-    let status = attended.as_ref().ok().copied().flatten();
-    let end = life.end(status, lasted + since.elapsed(), cleanup);
-    attended.map(|_| end)
+        None => {
+            let end = life.end(None, lasted(), Cleanup::default());
+            Ok(Finished::Ended(Box::new(end)))
+        }
+    }
 }
+
+fn left(run: &RunId) -> Result<Left, RunError> {
+    let mut left = kept::left().into_iter();
+    let left = left.find(|left| left.run == run.as_str());
+    left.ok_or_else(|| RunError::NotKept(run.clone()))
+}
+
+fn state_of(left: &Left) -> Result<State, RunError> {
+    let state = left.state();
+    State::of_bytes(&state.map_err(|source| system("read the run's state", source))?)
+}
+
+/// What a newer version has written down may mean what this one does not know.
+fn is_no_downgrade(run: &RunId, theirs: &str) -> Result<(), RunError> {
+    let version = |text: &str| semver::Version::parse(text).ok();
+    match (version(theirs), version(VERSION)) {
+        (Some(their), Some(ours)) if their <= ours => Ok(()),
+        _ => Err(RunError::Downgrade {
+            run: run.clone(),
+            theirs: theirs.to_owned(),
+        }),
+    }
+}
+
+fn ask_to_hand_over(run: &RunId, left: &Left) -> Result<(), RunError> {
+    match call(run, left, &Request::HandOver) {
+        // Whoever was killed attends to it no longer, either.
+        Ok(Answer::HandedOver) | Err(CallError::Killed(_)) => Ok(()),
+        Ok(Answer::Refused(why)) => Err(RunError::NotHandedOver {
+            run: run.clone(),
+            why,
+        }),
+        Ok(Answer::Applied(_)) => Err(RunError::NotHandedOver {
+            run: run.clone(),
+            why: "it was taken for another call".to_owned(),
+        }),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Of this opensafe.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Has each run that nobody attends to be taken up by a process of its own, which goes on when this one ends. What cannot be
 /// stays as it is.
@@ -211,4 +260,31 @@ pub(super) fn adopt_all() {
 
 fn is_ours_to_adopt(left: &Left) -> bool {
     left.agent.is_none() && left.layout == LAYOUT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_newer_version_has_left_is_refused_and_what_an_older_one_has_is_not() {
+        let run: RunId = "7f3k2aaa".parse().unwrap();
+        let ours = semver::Version::parse(VERSION).unwrap();
+        let with = |minor, patch| semver::Version::new(ours.major, minor, patch).to_string();
+        assert!(is_no_downgrade(&run, VERSION).is_ok());
+        assert!(is_no_downgrade(&run, "0.0.1").is_ok());
+        for theirs in [
+            with(ours.minor, ours.patch + 1),
+            with(ours.minor + 1, 0),
+            "99.0.0".to_owned(),
+            String::new(),
+            "of tomorrow".to_owned(),
+        ] {
+            let error = is_no_downgrade(&run, &theirs).unwrap_err().to_string();
+            assert!(
+                error.contains("7f3k2aaa") && error.contains(VERSION),
+                "{error}"
+            );
+        }
+    }
 }

@@ -221,6 +221,11 @@ impl Cgroup {
             .map_err(|source| self.error("move a process into", source))
     }
 
+    /// It is not this process's to end and to remove any more.
+    pub const fn leave_to_another(&mut self) {
+        self.gone = true;
+    }
+
     /// Kills all that is left in it, waits until it is gone, and removes the cgroup and those below. Returns how many
     /// processes were left. If it cannot be killed there is no waiting for that.
     pub fn finish(&mut self) -> Result<u64, CgroupError> {

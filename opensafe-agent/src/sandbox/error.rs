@@ -5,6 +5,7 @@ use std::{io, path::PathBuf};
 use nix::sys::signal::Signal;
 
 use super::{
+    call::CallError,
     cgroup::CgroupError,
     command::CommandError,
     needs::{Refused, refused},
@@ -61,6 +62,14 @@ pub enum RunError {
         "nothing is kept of a run {0}\n  `opensafe runs` lists those that nobody attends to as unattended"
     )]
     NotKept(RunId),
+    #[error(
+        "opensafe {theirs} attends to run {run}, or did last, and this one is {}\n  it stays confined; take it up with that version or a later one", env!("CARGO_PKG_VERSION")
+    )]
+    Downgrade { run: RunId, theirs: String },
+    #[error("whoever attends to run {run} does not hand it over, and goes on: {why}")]
+    NotHandedOver { run: RunId, why: String },
+    #[error(transparent)]
+    Call(#[from] CallError),
     #[error("interrupted by {0} before the command was started")]
     Interrupted(Signal),
 }

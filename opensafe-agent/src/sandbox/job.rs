@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal as RawSignal, pidfd_open, pidfd_se
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    apply::CALLED,
+    call::CALLED,
     cgroup::{Cgroup, CgroupError},
     children::{Children, bury_all},
     signals::{GRACE, Received, Signals},
@@ -70,6 +70,16 @@ impl<'a> Job<'a> {
             kill_at: None,
             look_at: Instant::now(),
         }
+    }
+
+    /// The command and who speaks to it, for whoever goes on waiting.
+    pub(super) fn into_parts(self) -> (First, UnboundedReceiver<Received>) {
+        (self.first, self.signals)
+    }
+
+    /// Whether the command is a child of this process.
+    pub(super) const fn is_ours(&self) -> bool {
+        matches!(self.first, First::Ours(_))
     }
 
     /// The next signal; to be acted on by [`Job::act_on`].

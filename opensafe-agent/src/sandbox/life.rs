@@ -1,6 +1,7 @@
 //! A run while its command lives: events go on record, signals are passed on, the view is kept up to date.
 
 mod change;
+mod handing_over;
 mod mounts;
 mod next;
 
@@ -19,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    apply::CALLED,
+    call::CALLED,
     cgroup::Cgroup,
     children::bury_all,
     error::{RunError, system},
@@ -32,9 +33,9 @@ use super::{
 use crate::{
     enrich::{Enriched, Enricher, InForce},
     event::{Losses, Pid, UnixNano, What},
-    kernel::{Events, Kernel, kept::Progress},
+    kernel::{Call, Events, Kernel, kept::Progress},
     rules::RuleSet,
-    run::{Cleanup, Ending, RunEnd, RunId, Status, Trouble},
+    run::{Cleanup, Ending, Finished, RunEnd, RunId, Status, Trouble},
     sink::{Sinks, screen::StandardError},
 };
 pub(super) use change::applied;
@@ -69,6 +70,16 @@ pub(super) struct Life {
     /// Events that were taken from the reader.
     taken: u64,
     asked_to_end: bool,
+    /// Who wants to attend to the run instead.
+    leaving: Option<Call>,
+}
+
+/// Why it is attended to no longer.
+enum Attention {
+    /// The command has ended; how, if that is known.
+    Ended(Option<Status>),
+    /// Another process attends to the run.
+    HandedOver,
 }
 
 /// What is known of whoever attended to the run before.
@@ -80,16 +91,29 @@ pub(super) struct Attended {
     first_ended: Option<Status>,
     /// Events that were done with.
     done: u64,
+    /// Events that it had lost itself, and has put on record as lost.
+    lost: Lost,
     /// Events that were lost with it are not more.
     killed_at_most: u64,
 }
 
+/// Events that were lost between the ring buffer and the record.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lost {
+    queue_full: u64,
+    malformed: u64,
+}
+
 impl Attended {
-    /// Somebody has left the run when so many events were done with.
-    pub(super) fn left(first: Pid, done: u64) -> Self {
+    /// Somebody has left the run when so many events were done with, and these losses were on record.
+    pub(super) fn left(first: Pid, done: u64, losses: &Losses) -> Self {
         Self {
             first: Some(first),
             done,
+            lost: Lost {
+                queue_full: losses.queue_full,
+                malformed: losses.malformed,
+            },
             ..Self::default()
         }
     }
@@ -102,6 +126,7 @@ impl Default for Attended {
             first: None,
             first_ended: None,
             done: 0,
+            lost: Lost::default(),
             killed_at_most: u64::MAX,
         }
     }
@@ -158,6 +183,7 @@ impl Life {
             attended,
             taken: 0,
             asked_to_end: false,
+            leaving: None,
         }
     }
 
@@ -171,15 +197,51 @@ impl Life {
         self.write(vec![event]);
     }
 
-    /// Puts events on record until the command has ended.
-    pub(super) fn attend(
+    /// Attends to the run until its command has ended, and clears up then; or until another process does. `lasted` tells how
+    /// long the run has. The cgroup comes after what enforces, so that it is dropped before whatever happens: nothing in it
+    /// lives on when the programs go.
+    pub(super) fn see_it_through(
+        mut self,
+        runtime: &Runtime,
+        (first, signals): (First, UnboundedReceiver<Received>),
+        mut cgroup: Cgroup,
+        lasted: impl Fn() -> Duration,
+    ) -> Result<Finished, RunError> {
+        let mut job = Job::new(first, signals, &cgroup);
+        let attended = self.attend(runtime, &mut job, &cgroup);
+        let (first, signals) = job.into_parts();
+        let status = match attended {
+            Ok(Attention::HandedOver) => {
+                cgroup.leave_to_another();
+                drop(self);
+                let status = handing_over::wait(Job::new(first, signals, &cgroup), runtime)?;
+                return Ok(Finished::HandedOver(status));
+            }
+            Ok(Attention::Ended(status)) => Ok(status),
+            Err(error) => Err(error),
+        };
+        let end = self.close(status.as_ref().ok().copied().flatten(), lasted(), cgroup);
+        status.map(|_| Finished::Ended(Box::new(end)))
+    }
+
+    /// The command has ended, or never began: clears up.
+    pub(super) fn close(
+        mut self,
+        status: Option<Status>,
+        duration: Duration,
+        mut cgroup: Cgroup,
+    ) -> RunEnd {
+        let cleanup = self.clean_up(&mut cgroup);
+        self.end(status, duration, cleanup)
+    }
+
+    /// Puts events on record until the command has ended, or another process does.
+    fn attend(
         &mut self,
         runtime: &Runtime,
-        first: First,
-        signals: UnboundedReceiver<Received>,
+        job: &mut Job<'_>,
         cgroup: &Cgroup,
-    ) -> Result<Option<Status>, RunError> {
-        let mut job = Job::new(first, signals, cgroup);
+    ) -> Result<Attention, RunError> {
         runtime.block_on(async {
             let mut active_at = Instant::now();
             let mut tick_at = active_at;
@@ -222,14 +284,17 @@ impl Life {
                     let idle = !self.is_compiling() && active_at + BUSY < now;
                     tick_at = Instant::now() + if idle { IDLE_TICK } else { TICK };
                 }
+                if self.hands_over(cgroup) {
+                    return Ok(Attention::HandedOver);
+                }
                 match job.look() {
                     Ok(Command::Running) => {}
-                    Ok(Command::Ended(status)) => return Ok(Some(status)),
+                    Ok(Command::Ended(status)) => return Ok(Attention::Ended(Some(status))),
                     Ok(Command::Gone) => {
                         // What it has told last may tell how.
                         sleep(GONE_PATIENCE);
                         while !self.drain() {}
-                        return Ok(self.attended.first_ended);
+                        return Ok(Attention::Ended(self.attended.first_ended));
                     }
                     Err(source) => return Err(system("wait for the command", source)),
                 }
@@ -326,11 +391,17 @@ impl Life {
 
     /// Notes how far this process has come, for the one that comes should it be killed.
     fn note(&mut self) {
-        let waiting = self.enricher.waiting() as u64;
-        self.kernel.note(Progress {
+        let progress = self.progress();
+        self.kernel.note(progress);
+    }
+
+    /// How far it has come: what waits is not done with, nor what the record neither has nor says to be lost.
+    fn progress(&self) -> Progress {
+        let waiting = self.enricher.waiting() as u64 + self.sinks.unwritten();
+        Progress {
             events: self.attended.done + self.taken.saturating_sub(waiting),
             lines: self.sinks.lines(),
-        });
+        }
     }
 
     /// Events that had been read and were not on record when whoever attended before was killed: those that were sent, and
@@ -338,7 +409,12 @@ impl Life {
     fn agent_killed(&self, sent: u64) -> u64 {
         match self.attended.first {
             Some(_) if self.events.has_caught_up() => {
-                sent.saturating_sub(self.attended.done + self.events.read())
+                let Lost {
+                    queue_full,
+                    malformed,
+                } = self.attended.lost;
+                let accounted_for = self.attended.done + queue_full + malformed;
+                sent.saturating_sub(accounted_for + self.events.read())
             }
             _ => 0,
         }
@@ -346,6 +422,10 @@ impl Life {
 
     fn losses(&mut self) -> Losses {
         let (queue_full, malformed) = self.events.lost();
+        let (queue_full, malformed) = (
+            queue_full + self.attended.lost.queue_full,
+            malformed + self.attended.lost.malformed,
+        );
         let counts = self.kernel.counts();
         let sent = counts.of(Counter::Sent);
         // What is sent while this is asked is not read yet: so the least that was found holds.
@@ -368,7 +448,7 @@ impl Life {
 
     /// Ends all that is left in the cgroup, and removes it. Where that fails, whoever carries the sandbox's mark is ended
     /// instead.
-    pub(super) fn clean_up(&mut self, cgroup: &mut Cgroup) -> Cleanup {
+    fn clean_up(&mut self, cgroup: &mut Cgroup) -> Cleanup {
         let mut killed = 0;
         let mut finished = cgroup.finish();
         if let Err(error) = &finished {

@@ -128,6 +128,11 @@ impl Responder {
                 _ => self.tell(response, &responded, sinks),
             }
         }
+        self.settle(sinks);
+    }
+
+    /// Waits for what comes of telling those who are being told.
+    pub(super) fn settle(&mut self, sinks: &mut RunSinks) {
         let deadline = Instant::now() + 2 * LIMIT;
         self.hear(sinks);
         while !self.alerts.is_done() && Instant::now() < deadline {

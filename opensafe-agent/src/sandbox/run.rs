@@ -47,7 +47,7 @@ use crate::{
     policy::{Host, Input, KeptPolicy, Policy, User},
     response::Response,
     rules::RuleSet,
-    run::{CgroupInfo, HostInfo, Mode, PolicyInfo, RunEnd, RunId, RunStart, UserInfo},
+    run::{CgroupInfo, Finished, HostInfo, Mode, PolicyInfo, RunId, RunStart, UserInfo},
     sink::{Show, Sinks, record::Record, screen::StandardError},
     tables::{self, Limits},
     view::View,
@@ -76,12 +76,12 @@ pub struct Request {
     pub command: Vec<OsString>,
 }
 
-/// Runs a command; returns how it ended. `waits` is called if that takes another run's loading to end first.
+/// Runs a command; returns how it ended, or that another process attends to it. `waits` is called if that takes another run's loading to end first.
 pub fn run(
     request: &Request,
     waits: impl FnOnce(),
     show: impl FnOnce(&RunStart) -> Show<StandardError>,
-) -> Result<RunEnd, RunError> {
+) -> Result<Finished, RunError> {
     // First of all: from here on no signal ends us between a step and its undoing.
     let signals = Signals::block().map_err(|errno| system("take signals", errno.into()))?;
     let prepared = Prepared::new(request)?;
@@ -272,7 +272,7 @@ impl Armed {
         request: &Request,
         signals: Signals,
         show: impl FnOnce(&RunStart) -> Show<StandardError>,
-    ) -> Result<RunEnd, RunError> {
+    ) -> Result<Finished, RunError> {
         let start = self.start(request);
         let Self {
             prepared,
@@ -350,26 +350,17 @@ impl Armed {
         for denied in inherited {
             life.put_on_record(denied.on_record(first.clone()));
         }
-        // Declared after what enforces, so that whatever happens it is dropped before: nothing in the
-        // cgroup lives on when the programs go.
-        let mut cgroup = cgroup;
-        let (attended, failure) = match waiting.release(fate) {
-            Ok(child) => (
-                life.attend(&runtime, First::Ours(Children::of(child)), signals, &cgroup),
-                None,
-            ),
+        let lasted = || began.elapsed();
+        match waiting.release(fate) {
+            Ok(child) => {
+                let first = First::Ours(Children::of(child));
+                life.see_it_through(&runtime, (first, signals), cgroup, lasted)
+            }
             Err(mut failed) => {
                 let _ = failed.child.wait();
-                (Ok(None), Some(failed.into_error(prepared.program)))
+                life.close(None, lasted(), cgroup);
+                Err(failed.into_error(prepared.program).into())
             }
-        };
-        let duration = began.elapsed();
-        let cleanup = life.clean_up(&mut cgroup);
-        let status = attended.as_ref().ok().copied().flatten();
-        let end = life.end(status, duration, cleanup);
-        match failure {
-            Some(error) => Err(error.into()),
-            None => attended.map(|_| end),
         }
     }
 

@@ -19,7 +19,7 @@ use nix::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::apply::CALLED;
+use super::call::CALLED;
 
 /// How long a command may take to end after it was asked to.
 pub const GRACE: Duration = Duration::from_secs(10);

@@ -178,6 +178,12 @@ impl<S: Store, O: Screen> Sinks<S, O> {
         self.record.lines()
     }
 
+    /// Events that the record neither has nor says to be lost.
+    #[must_use]
+    pub fn unwritten(&self) -> u64 {
+        self.record.unwritten()
+    }
+
     /// Takes an event.
     pub fn write(&mut self, event: &Enriched) {
         self.summary.add(event);

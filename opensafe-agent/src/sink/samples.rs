@@ -85,6 +85,7 @@ pub(crate) fn adopted() -> Adopted {
     Adopted {
         time: UnixNano(TIME + 20_000_000_000),
         pid: Pid(4800),
+        from: None,
         unattended: Duration::from_millis(12_300),
         lost: 2,
     }

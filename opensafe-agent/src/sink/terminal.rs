@@ -137,8 +137,12 @@ impl<O: Screen> Terminal<O> {
             1 => "1 event was lost".to_owned(),
             lost => format!("{lost} events were lost"),
         };
+        let how = match adopted.from {
+            Some(from) => format!("was taken over from process {}", from.0),
+            None => "is attended to again".to_owned(),
+        };
         self.notice(&format!(
-            "run {} is attended to again · nobody did for {unattended}, in which {lost} · it was confined all the time",
+            "run {} {how} · nobody attended to it for {unattended}, in which {lost} · it was confined all the time",
             run.id
         ));
     }

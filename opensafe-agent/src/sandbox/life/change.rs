@@ -12,7 +12,7 @@ use crate::{
     policy::Policy,
     run::{Applied, PolicyInfo},
     sandbox::{
-        apply::{Answer, Change, InForceNow},
+        call::{Answer, Change, InForceNow, Request},
         error::RunError,
         error::system,
         evaluated::Evaluated,
@@ -27,8 +27,7 @@ use crate::{
 };
 
 impl Life {
-    /// Takes a call, if there is one and nothing else is being compiled. What it takes to evaluate and compile is done on a
-    /// thread; then [`Life::apply`] is called.
+    /// Takes a call, if there is one and nothing else is being compiled.
     pub(super) fn take_call(&mut self) {
         if self.next.is_some() {
             return; // it waits
@@ -41,10 +40,15 @@ impl Life {
                 return self.notice(&why);
             }
         };
-        let change: Change = match serde_json::from_slice(&call.bytes) {
-            Ok(change) => change,
-            Err(error) => return self.refuse(call, &format!("it could not be read: {error}")),
-        };
+        match serde_json::from_slice(&call.bytes) {
+            Ok(Request::Policy(change)) => self.compile(change, call),
+            Ok(Request::HandOver) => self.hand_over(call),
+            Err(error) => self.refuse(call, &format!("it could not be read: {error}")),
+        }
+    }
+
+    /// What it takes to evaluate and compile a policy is done on a thread; then [`Life::apply`] is called.
+    fn compile(&mut self, change: Change, call: Call) {
         let lookout = match Lookout::new(&mut self.kernel) {
             Ok(lookout) => lookout,
             Err(error) => return self.refuse(call, &error),
@@ -121,16 +125,16 @@ impl Life {
         self.answer(call, &Answer::Applied(now));
     }
 
-    /// The policy before stays.
+    /// All stays as it is.
     pub(super) fn refuse(&mut self, call: Call, why: &dyn std::fmt::Display) {
         self.answer(call, &Answer::Refused(why.to_string()));
     }
 
-    fn answer(&mut self, call: Call, answer: &Answer) {
+    pub(super) fn answer(&mut self, call: Call, answer: &Answer) {
         let bytes = serde_json::to_vec(answer).map_err(std::io::Error::other);
         if let Err(error) = bytes.and_then(|bytes| call.answer(&bytes)) {
             self.notice(&format!(
-                "whoever wanted another policy could not be answered: {error}"
+                "whoever asked for something could not be answered: {error}"
             ));
         }
     }

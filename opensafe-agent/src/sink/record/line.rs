@@ -78,7 +78,11 @@ pub fn adopted(run: &RunId, adopted: &Adopted, out: &mut Vec<u8>) -> Result<(), 
         let nanoseconds = u64::try_from(adopted.unattended.as_nanos()).unwrap_or(u64::MAX);
         fields.put("opensafe.unattended.duration_nano", &nanoseconds)?;
         fields.put("opensafe.unattended.lost", &adopted.lost)?;
-        fields.put("opensafe.supervisor.pid", &adopted.pid)
+        fields.put("opensafe.supervisor.pid", &adopted.pid)?;
+        match adopted.from {
+            Some(from) => fields.put("opensafe.supervisor.before", &from),
+            None => Ok(()),
+        }
     })
 }
 

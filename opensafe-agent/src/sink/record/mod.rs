@@ -80,6 +80,8 @@ pub struct Record<S = File> {
     /// The losses of the last `loss` line, and those that are known.
     noted: Losses,
     known: Losses,
+    /// Of those that did not get into the record, how many it says to be lost.
+    told: u64,
 }
 
 impl Record {
@@ -111,6 +113,8 @@ impl Record {
         Ok(Self {
             torn: written.torn,
             lines: written.lines,
+            failed: written.losses.record_failed,
+            told: written.losses.record_failed,
             noted: written.losses,
             ..Self::to_store(run, path, store)
         })
@@ -137,6 +141,7 @@ impl<S: Store> Record<S> {
             failed: 0,
             noted: Losses::default(),
             known: Losses::default(),
+            told: 0,
         }
     }
 
@@ -150,6 +155,13 @@ impl<S: Store> Record<S> {
     #[must_use]
     pub const fn lines(&self) -> u64 {
         self.lines
+    }
+
+    /// Events that it neither has nor says to be lost.
+    #[must_use]
+    pub fn unwritten(&self) -> u64 {
+        let pending = self.pending_events.iter().filter(|event| **event).count() as u64;
+        pending + self.failed.saturating_sub(self.told)
     }
 
     /// Writes that the run was taken up.
@@ -184,7 +196,7 @@ impl<S: Store> Record<S> {
     /// # Errors
     /// If it cannot be written now; it will be tried again.
     pub fn respond(&mut self, responded: &Responded) -> Result<(), SinkError> {
-        self.push(true, |run, out| line::response(run, responded, out))?;
+        self.push(false, |run, out| line::response(run, responded, out))?;
         self.flush()
     }
 
@@ -232,6 +244,7 @@ impl<S: Store> Record<S> {
                 self.lines += self.pending_events.iter().filter(|event| **event).count() as u64;
                 self.pending.clear();
                 self.pending_events.clear();
+                self.told = self.noted.record_failed;
                 return Ok(());
             }
             match self.store.append(&self.pending[written..]) {

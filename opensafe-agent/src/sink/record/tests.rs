@@ -119,7 +119,11 @@ fn every_event_has_its_line() {
     };
     record.loss(UnixNano(TIME), &loss).unwrap();
     record.loss(UnixNano(TIME), &loss).unwrap();
-    record.adopted(&samples::adopted()).unwrap();
+    let taken_over = Adopted {
+        from: Some(crate::event::Pid(4711)),
+        ..samples::adopted()
+    };
+    record.adopted(&taken_over).unwrap();
     record.applied(&samples::applied()).unwrap();
     for policy in [Some(PolicyNumber(1)), None] {
         let ruling = Ruling {
@@ -198,7 +202,11 @@ fn keys_of_everything() -> BTreeSet<String> {
     for responded in samples::responses() {
         record.respond(&responded).unwrap();
     }
-    record.adopted(&samples::adopted()).unwrap();
+    let taken_over = Adopted {
+        from: Some(crate::event::Pid(4711)),
+        ..samples::adopted()
+    };
+    record.adopted(&taken_over).unwrap();
     record.applied(&samples::applied()).unwrap();
     let ruling = Ruling {
         policy: None,
@@ -322,6 +330,48 @@ fn a_full_disk_costs_a_bounded_memory_and_what_is_lost_is_counted_and_noted() {
     );
     assert_eq!(written.iter().filter(|event| *event == "loss").count(), 1);
     assert_eq!(written.last().unwrap(), "file");
+}
+
+#[test]
+fn what_the_record_neither_has_nor_says_to_be_lost_is_not_done_with() {
+    let disk = Disk::with_room(usize::MAX);
+    let mut record = record(&disk);
+    let event = &samples::events()[1];
+    record.write(event).unwrap();
+    record.flush().unwrap();
+    assert_eq!(record.unwritten(), 0);
+    disk.set_room(0);
+    let total = 5000;
+    for _ in 0..total {
+        let _ = record.write(event);
+    }
+    let (pending, failed) = (record.unwritten() - record.failed, record.failed);
+    assert!(pending > 0 && failed > 0 && pending + failed == total);
+    // Who takes the run up now has nothing to tell that from.
+    disk.set_room(usize::MAX);
+    record.flush().unwrap();
+    assert_eq!(record.unwritten(), failed);
+    record.loss(UnixNano(TIME), &losses(total + 1)).unwrap();
+    record.flush().unwrap();
+    assert_eq!(record.unwritten(), 0);
+}
+
+#[test]
+fn what_whoever_was_killed_could_not_write_stays_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.jsonl");
+    let run = samples::start();
+    let written = Written {
+        losses: Losses {
+            record_failed: 3,
+            ..Losses::default()
+        },
+        ..Written::default()
+    };
+    std::fs::write(&path, "").unwrap();
+    let mut record = Record::reopen(run.id.clone(), &path, None, &written).unwrap();
+    let accounted = record.account(&losses(10));
+    assert_eq!((accounted.sent, accounted.record_failed), (7, 3));
 }
 
 #[test]

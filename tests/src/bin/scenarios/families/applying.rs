@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Output,
+    process::{Command, Output},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -24,6 +24,7 @@ scenarios![
     another_policy_is_in_force_from_one_instant_on,
     a_policy_that_fails_leaves_the_one_before,
     a_run_that_is_taken_up_has_the_policy_that_it_got_last,
+    a_policy_is_applied_once_however_slow_whoever_attends_to_the_run,
 ];
 
 const FOLLOW: &str = include_str!("applying.py");
@@ -332,6 +333,58 @@ fn a_run_that_is_taken_up_has_the_policy_that_it_got_last() -> Result<Outcome> {
             format!("by policy {number}: {line}")
         });
     }
+    Leftovers::gone_since(&before)?;
+    problems.outcome()
+}
+
+/// Whoever attends to a run gets to work only while nobody else does, and so is interrupted wherever it is when a caller comes for
+/// its answer.
+fn a_policy_is_applied_once_however_slow_whoever_attends_to_the_run() -> Result<Outcome> {
+    const CALLS: u32 = 40;
+    let before = Leftovers::now()?;
+    let mut problems = Problems::default();
+    let Trying {
+        folder,
+        running,
+        run,
+    } = Trying::start("rule.0")?;
+    let at = |name: &str| folder.path().join(name);
+    let agent = running.child.id().to_string();
+    let policy = at("policy.rego");
+    for call in 1..=CALLS {
+        Policy::open()
+            .rule(deny(&format!("rule.{call}")).file(at("closed")))
+            .write(&policy)?;
+        // Whatever threads it has by now. All on one processor.
+        for slow in [
+            &["chrt", "--all-tasks", "--idle", "--pid", "0", &agent],
+            &["taskset", "--all-tasks", "--cpu-list", "--pid", "0", &agent],
+        ] {
+            let [program, arguments @ ..] = slow;
+            let output = Command::new(program).args(arguments).output()?;
+            ensure!(output.status.success(), "{program}: {}", said(&output));
+        }
+        let mut applying = Command::new("taskset");
+        let applying = applying
+            .args(["--cpu-list", "0"])
+            .arg(opensafe().get_program());
+        let applying = applying.args(["policy", "apply", &run]).arg(&policy);
+        let output = applying.output()?;
+        ensure!(output.status.success(), "call {call}: {}", said(&output));
+    }
+    write(&at("stop"), "")?;
+    let finished = running.finish()?;
+    let record = Record::parse(&fs::read(at("record.jsonl"))?)?;
+    let applied = lines(&record, "policy.applied").count();
+    problems.equal("policies applied", applied, CALLS as usize);
+    for line in record.denials() {
+        let number = line.number("opensafe.policy.number");
+        problems.check(
+            line.text("opensafe.rule.id") == format!("rule.{number}"),
+            || format!("by policy {number}: {line}"),
+        );
+    }
+    problems.equal("the run's status", finished.code(), 0);
     Leftovers::gone_since(&before)?;
     problems.outcome()
 }

@@ -114,9 +114,12 @@ pub(crate) fn last() -> Built {
     let there = |name: &str| Some(directory.join(name)).filter(|file| file.exists());
     Built {
         agent: there("opensafe"),
-        helpers: there("scenarios")
-            .map(|file| (helper("scenarios"), file))
+        helpers: fs::read_dir(repo::root().join("tests/src/bin"))
             .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter_map(|name| Some((helper(&name), there(&name)?)))
             .collect(),
     }
 }

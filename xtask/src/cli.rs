@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Demo,
     /// Measure what OpenSafe costs, in a guest that counts instructions
     Bench(BenchArgs),
+    /// Have many processes try what is closed while their policy changes and opensafe is killed and replaced, in a guest
+    Soak(SoakArgs),
     /// Join standard input and output to a port of this machine; guests' connections come through here
     #[command(hide = true)]
     Relay { port: u16 },
@@ -88,7 +90,7 @@ pub(crate) struct TestArgs {
     /// Run the scenarios on these kernels only; may be given several times [default: all three]
     #[arg(long, value_name = "KERNEL")]
     pub(crate) kernel: Vec<String>,
-    /// Run this stage only: format, lints, units, policies, sessions, trajectories or scenarios; may be given several
+    /// Run this stage only: format, lints, units, policies, sessions, trajectories, scenarios or soak; may be given several
     /// times
     #[arg(long, value_name = "STAGE")]
     pub(crate) only: Vec<String>,
@@ -105,4 +107,29 @@ pub(crate) struct BenchArgs {
     /// Measure on these kernels only; may be given several times [default: all three]
     #[arg(long, value_name = "KERNEL")]
     pub(crate) kernel: Vec<String>,
+}
+
+/// 64 processes open, run and connect to what is open and what is closed. Meanwhile the policy changes every second, opensafe is
+/// killed every 20 seconds and another file of it takes the run over every minute. It is said of each claim whether it held, then
+/// what was counted.
+#[derive(Args)]
+pub(crate) struct SoakArgs {
+    /// How long
+    #[arg(long, default_value_t = 30, value_name = "N")]
+    pub(crate) minutes: u64,
+    /// On which kernel
+    #[arg(long, default_value = "6.12", value_name = "KERNEL")]
+    pub(crate) kernel: String,
+    /// How long each process pauses between two rounds; 0: not at all, and then much is lost, and counted
+    #[arg(long, default_value_t = 150, value_name = "MS")]
+    pub(crate) pace_ms: u64,
+    /// What is different from one soak to the next
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+    /// The guest's memory, which its record goes into: some 200 MiB a minute at the pace that is not asked for
+    #[arg(long, default_value_t = 8192, value_name = "MIB")]
+    pub(crate) memory: u32,
+    /// Write the figures into this file as well
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }

@@ -8,6 +8,7 @@ mod demo;
 mod repo;
 mod run;
 mod setup;
+mod soak;
 mod test;
 mod vm;
 
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::command(&args),
         Command::Demo => demo::command(),
         Command::Bench(args) => bench::command(&args),
+        Command::Soak(args) => soak::command(&args),
         Command::Relay { port } => vm::relay(port).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

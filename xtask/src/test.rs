@@ -59,6 +59,10 @@ const STAGES: &[Stage] = &[
         work: Work::Guests(guests::scenarios),
     },
     Stage {
+        name: "soak",
+        work: Work::Guests(guests::soak),
+    },
+    Stage {
         name: "trajectories",
         work: Work::Guests(guests::trajectories),
     },

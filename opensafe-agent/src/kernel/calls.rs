@@ -1,15 +1,19 @@
 //! What another process asks of whoever attends to a run, and what that answers.
 //!
-//! Both are maps beside the run's state ([`super::kept`]): whoever may pin there may load programs, no sandbox reaches it, and
-//! nothing of it is left when the programs go. A call is whole before it can be found, there is one at a time, and its answer
-//! has the caller's name.
+//! Both are maps in a directory beside the run's state ([`super::kept`]): whoever may pin there may load programs, no sandbox
+//! reaches it, and nothing of it is left when the programs go. A call is whole before it can be found, and it and its answer have
+//! names that no other call has ever had: whoever finds one, and looks again later, finds that one or none.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use super::{
     Kernel,
     held::Held,
     kept::{Head, Left, Progress, pin_of, read_back, read_head, write_down},
+    own::began_cs,
     share::Sharing,
 };
 
@@ -25,26 +29,33 @@ pub struct Asked {
 pub struct Call {
     /// What is asked for.
     pub bytes: Vec<u8>,
-    /// Tells it from the next one, which has its path.
     head: Head,
     call: PathBuf,
     answer: PathBuf,
 }
 
+/// What the names of both begin with; then come the caller's id and when it began.
+const CALL: &str = "call-";
+const ANSWER: &str = "answer-";
+
 impl Left {
-    /// Asks whoever attends to the run for something.
+    /// Asks whoever attends to the run for something. A process asks once at a time.
     ///
     /// # Errors
-    /// `AlreadyExists` if somebody else does just now, or did and was killed: then whoever attends to the run takes it out when
-    /// it looks; or if there is no memory.
+    /// If the run has ended, or there is no memory.
     pub fn call(&self, bytes: &[u8]) -> io::Result<Asked> {
-        let call = self.place.join(call_of(&self.run));
-        let answer = answer_to(&self.run, std::process::id());
-        let answer = self.place.join(answer);
-        // That of a process which had our number and has gone.
-        let _ = fs::remove_file(&answer);
-        write_down(&call, &Head::now(self.sandbox), bytes)?;
-        Ok(Asked { call, answer })
+        let calls = self.place.join(calls_of(&self.run));
+        match fs::create_dir(&calls) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let caller = format!("{}-{}", std::process::id(), began_cs());
+        let asked = Asked {
+            call: calls.join(format!("{CALL}{caller}")),
+            answer: calls.join(format!("{ANSWER}{caller}")),
+        };
+        write_down(&asked.call, &Head::now(self.sandbox), bytes)?;
+        Ok(asked)
     }
 
     /// Whether the process that attended to it when this was read still does.
@@ -70,50 +81,38 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        // In this order: see `Kernel::call`.
+        // In this order: see `Call::waits`.
         let _ = fs::remove_file(&self.call);
         let _ = fs::remove_file(&self.answer);
     }
 }
 
 impl Kernel {
-    /// What somebody asks for who waits for the answer.
+    /// What somebody asks for who waits for the answer; of several, the first.
     pub fn call(&mut self) -> Option<io::Result<Call>> {
         let held = self.held.as_ref()?;
         let run = self.kept.as_ref()?.run();
-        let pin = |name: String| PathBuf::from(held.pin_path(&name));
-        let call = pin(call_of(run));
-        if !call.exists() {
-            return None;
-        }
-        let (head, bytes) = match read_back(&call) {
-            Ok(read) => read,
-            // It has just been taken back, or is none.
-            Err(_) if !call.exists() => return None,
-            Err(error) => {
-                let _ = fs::remove_file(&call);
-                return Some(Err(error));
+        let calls = PathBuf::from(held.pin_path(&calls_of(run)));
+        let entries = fs::read_dir(&calls).ok()?.flatten();
+        let waiting = entries.filter_map(|entry| {
+            let name = entry.file_name();
+            waiting(&calls, name.to_str()?.strip_prefix(CALL)?)
+        });
+        let mut call = waiting.min_by_key(|call| call.head.seen_ns())?;
+        match read_back(&call.call) {
+            Ok((_, bytes)) => {
+                call.bytes = bytes;
+                Some(Ok(call))
             }
-        };
-        let Some(caller) = head.agent() else {
-            // Nobody else takes out what is not theirs, so it is still this one.
-            let _ = fs::remove_file(&call);
-            return None;
-        };
-        let answer = pin(answer_to(run, caller));
-        let call = Call {
-            bytes,
-            head,
-            call,
-            answer,
-        };
-        // In this order: an answer is fetched, then the call is taken back, then its answer. So where there is no answer, and
-        // the call is there after that, there was none.
-        (!call.answer.exists() && call.waits()).then_some(Ok(call))
+            // It has just been taken back.
+            Err(_) if !call.waits() => None,
+            Err(error) => {
+                let _ = fs::remove_file(&call.call);
+                Some(Err(error))
+            }
+        }
     }
-}
 
-impl Kernel {
     /// Has the caller attend to the run from now on. When this value is dropped then, all stays as it is.
     ///
     /// # Errors
@@ -127,11 +126,32 @@ impl Kernel {
     }
 }
 
+/// A call that waits, without what it asks for.
+fn waiting(calls: &Path, caller: &str) -> Option<Call> {
+    let call = Call {
+        bytes: Vec::new(),
+        call: calls.join(format!("{CALL}{caller}")),
+        answer: calls.join(format!("{ANSWER}{caller}")),
+        // It may have been taken back by now.
+        head: read_head(&calls.join(format!("{CALL}{caller}"))).ok()?,
+    };
+    if call.head.agent().is_none() {
+        // Whoever is gone takes nothing back.
+        let _ = fs::remove_file(&call.call);
+        let _ = fs::remove_file(&call.answer);
+        return None;
+    }
+    call.waits().then_some(call)
+}
+
 impl Call {
     /// Whether somebody still waits for the answer.
+    ///
+    /// An answer is fetched, then its call is taken back, then the answer. So where there is no answer, and the call is there
+    /// after that, there was none.
     #[must_use]
     pub fn waits(&self) -> bool {
-        read_head(&self.call).is_ok_and(|head| head == self.head && head.agent().is_some())
+        !self.answer.exists() && self.call.exists() && self.head.agent().is_some()
     }
 
     /// The process that waits for the answer.
@@ -151,41 +171,10 @@ impl Call {
 
 /// Takes out what nobody will answer any more, or fetch.
 pub(super) fn forget(held: &Held, run: &str) {
-    held.forget(&call_of(run));
-    let answers = answers_to(run);
-    for entry in fs::read_dir(held.pin_path("."))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let name = entry.file_name();
-        if let Some(name) = name.to_str().filter(|name| name.starts_with(&answers)) {
-            held.forget(name);
-        }
-    }
+    held.forget_directory(&calls_of(run));
 }
 
-/// What a call's map is called.
-fn call_of(run: &str) -> String {
-    format!("call-{run}")
-}
-
-/// What its answer's is.
-fn answer_to(run: &str, caller: u32) -> String {
-    format!("{}{caller}", answers_to(run))
-}
-
-fn answers_to(run: &str) -> String {
-    format!("answer-{run}-")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_run_has_the_answer_to_another() {
-        assert!(!answer_to("7f3k2aaab", 12).starts_with(&answers_to("7f3k2aaa")));
-        assert!(answer_to("7f3k2aaa", 12).starts_with(&answers_to("7f3k2aaa")));
-    }
+/// Where a run's calls are.
+fn calls_of(run: &str) -> String {
+    format!("calls-{run}")
 }

@@ -226,6 +226,17 @@ impl Held {
         }
     }
 
+    /// Takes out a directory with all that is in it, as [`Held::forget`] does.
+    pub(super) fn forget_directory(&self, name: &str) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if let Some(root) = &self.root
+            && let Ok(directory) = openat(root, name, flags, Mode::empty())
+        {
+            empty(&directory);
+            let _ = unlinkat(root, name, AtFlags::REMOVEDIR);
+        }
+    }
+
     /// Where something is, or is to be, held.
     pub(super) fn pin_path(&self, name: &str) -> String {
         self.path(name)

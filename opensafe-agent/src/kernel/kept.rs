@@ -62,9 +62,7 @@ pub(super) struct Kept {
 }
 
 /// What comes first; the same in every version.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Head {
     format: u32,
@@ -409,7 +407,7 @@ impl Head {
         }
     }
 
-    /// Of what this process writes now: there is no other like it.
+    /// Of what this process writes now.
     pub(super) fn now(sandbox: u32) -> Self {
         let mut head = Self::ours(sandbox, 0);
         head.note(Progress::default());
@@ -426,6 +424,11 @@ impl Head {
         let mut piece = [0; PIECE_BYTES];
         piece[..size_of::<Self>()].copy_from_slice(self.as_bytes());
         piece
+    }
+
+    /// When it was written, since the host was started.
+    pub(super) const fn seen_ns(&self) -> u64 {
+        self.seen_ns
     }
 
     const fn progress(&self) -> Progress {

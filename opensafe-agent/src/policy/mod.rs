@@ -63,6 +63,16 @@ pub struct Policy {
 #[serde(transparent)]
 pub struct KeptPolicy(Sources);
 
+impl KeptPolicy {
+    /// Reads the files of a policy, for another process to load: see [`Policy::load`] for where they are looked for.
+    ///
+    /// # Errors
+    /// Nothing is there, or it cannot be read.
+    pub fn read(sources: &[PathBuf]) -> Result<Self, PolicyError> {
+        Sources::find(sources, &source::search_path()).map(Self)
+    }
+}
+
 impl Policy {
     /// Loads a policy from Rego files and directories of them, all of which make one policy.
     ///

@@ -3,19 +3,15 @@
 //! Whoever attends to the run does it ([`super::call`]): it has the sandbox's view, and puts on record from which event on the
 //! other policy decides.
 
-use std::{io, path::PathBuf};
+use std::path::PathBuf;
 
 use nix::unistd::Uid;
 
 pub use super::call::InForceNow;
-use super::{
-    call::{Answer, CallError, Change, Request, call},
-    error::RunError,
-    state::State,
-};
+use super::call::{Answer, CallError, Change, Request, call};
 use crate::{
     kernel::kept::{self, LAYOUT, Left},
-    policy::{Policy, PolicyError},
+    policy::{KeptPolicy, PolicyError},
     run::RunId,
 };
 
@@ -41,10 +37,6 @@ pub enum ApplyError {
     Refused(String),
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("cannot read the run's state: {0}")]
-    State(io::Error),
-    #[error(transparent)]
-    Run(#[from] RunError),
 }
 
 /// Has whoever attends to a run give it another policy.
@@ -65,7 +57,12 @@ pub fn apply(run: &RunId, sources: &[PathBuf]) -> Result<InForceNow, ApplyError>
     if left.agent.is_none() {
         return Err(ApplyError::Unattended(run.clone()));
     }
-    let change = change(&left, sources)?;
+    // What is wrong with it is found out where it would be in force, and said in the same words.
+    let policy = KeptPolicy::read(sources);
+    let change = Change {
+        sources: sources.iter().map(|path| path.clone().into()).collect(),
+        policy: policy.map_err(|error| ApplyError::Policy(Box::new(error)))?,
+    };
     match call(run, &left, &Request::Policy(change))? {
         Answer::Applied(now) => Ok(now),
         Answer::Refused(why) => Err(ApplyError::Refused(why)),
@@ -83,17 +80,4 @@ pub fn can_be_reached(run: &RunId) -> bool {
 
 fn left(run: &RunId) -> Option<Left> {
     kept::left().into_iter().find(|it| it.run == run.as_str())
-}
-
-/// What is wrong with the policy is said here, in the words that `opensafe run` has for it.
-fn change(left: &Left, sources: &[PathBuf]) -> Result<Change, ApplyError> {
-    let refused = |error| ApplyError::Policy(Box::new(error));
-    let policy = Policy::load(sources).map_err(refused)?;
-    let state = State::of_bytes(&left.state().map_err(ApplyError::State)?)?;
-    let rules = policy.evaluate(&state.input).map_err(refused)?;
-    policy.responses(&state.input, &rules).map_err(refused)?;
-    Ok(Change {
-        sources: sources.iter().map(|path| path.clone().into()).collect(),
-        policy: policy.kept(),
-    })
 }

@@ -69,10 +69,6 @@ pub struct InForceNow {
 #[allow(missing_docs)]
 pub enum CallError {
     #[error(
-        "whoever attends to run {run} has been asked for something by somebody else for {} s\n  try again in a moment", TURN.as_secs()
-    )]
-    Busy { run: RunId },
-    #[error(
         "whoever attended to run {0} was killed before it answered\n  once it is taken up (`opensafe adopt {0}`), `opensafe events {0} --event policy.applied` says which policy it has"
     )]
     Killed(RunId),
@@ -87,12 +83,8 @@ pub enum CallError {
     },
 }
 
-/// How long the answer may take: evaluating and compiling both have limits below it.
+/// How long the answer may take: evaluating and compiling both have limits below it. Who asks at the same time takes turns.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long somebody else is waited for who asks for something, too.
-const TURN: Duration = Duration::from_secs(10);
-/// How often it is looked whether that has been done.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How often the answer is looked for.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -103,30 +95,17 @@ pub(super) const CALLED: Signal = Signal::SIGURG;
 /// Asks whoever attends to a run, and waits for the answer.
 ///
 /// # Errors
-/// If there is none. Then it may have been done all the same, unless somebody else has had the turn.
+/// If there is none. Then it may have been done all the same.
 pub(super) fn call(run: &RunId, left: &Left, request: &Request) -> Result<Answer, CallError> {
-    let asked = ask(run, left, request)?;
+    let asked = ask(left, request)?;
     wake(left);
     wait(run, left, &asked)
 }
 
-fn ask(run: &RunId, left: &Left, request: &Request) -> Result<Asked, CallError> {
+fn ask(left: &Left, request: &Request) -> Result<Asked, CallError> {
     let bytes = serde_json::to_vec(request).map_err(io::Error::other);
-    let bytes = bytes.map_err(system("write down what is asked for"))?;
-    let deadline = Instant::now() + TURN;
-    loop {
-        match left.call(&bytes) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if Instant::now() > deadline {
-                    return Err(CallError::Busy { run: run.clone() });
-                }
-                // It takes out what somebody has left who was killed.
-                wake(left);
-                sleep(LOOK_AGAIN);
-            }
-            asked => return asked.map_err(system("ask whoever attends to the run")),
-        }
-    }
+    let asked = bytes.and_then(|bytes| left.call(&bytes));
+    asked.map_err(system("ask whoever attends to the run"))
 }
 
 /// It would look by itself, within a few seconds.

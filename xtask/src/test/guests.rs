@@ -9,6 +9,7 @@ use super::{Ground, Tally};
 use crate::{
     demo,
     repo::{self, say},
+    soak,
     vm::{self, Guest, Outcome},
 };
 
@@ -157,6 +158,14 @@ pub(super) fn trajectories(ground: &Ground<'_>) -> Result<Plan> {
     };
     Ok(Plan::Guests(vec![Job {
         guest,
+        read: scenario_counts,
+    }]))
+}
+
+/// A sandbox under load while all about it changes.
+pub(super) fn soak(ground: &Ground<'_>) -> Result<Plan> {
+    Ok(Plan::Guests(vec![Job {
+        guest: soak::short(ground.one_kernel(), &ground.built),
         read: scenario_counts,
     }]))
 }

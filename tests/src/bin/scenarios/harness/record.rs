@@ -24,17 +24,32 @@ impl Record {
         Self::parse(&bytes[..end.map_or(0, |end| end + 1)])
     }
 
-    /// Reads a record; every line has to be an object.
+    /// Reads a record; every line has to be an object, but for half a line that whoever was killed had begun. That is ended before
+    /// the run is taken up, which the next line says.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
         let text = std::str::from_utf8(bytes).context("a record is UTF-8")?;
-        let mut events = Vec::new();
+        let mut events: Vec<Event> = Vec::new();
+        let mut half = None;
         for line in text.split_terminator('\n') {
             match serde_json::from_str(line) {
                 Ok(Value::Object(object)) => events.push(Event(object)),
+                other if half.is_none() => {
+                    half = Some(format!("a record's line is no object ({other:?}): {line}"));
+                    continue;
+                }
                 other => bail!("a record's line is no object ({other:?}): {line}"),
             }
+            let is_adopted = |line: &Event| line.text("opensafe.event") == "run.adopted";
+            if let Some(half) = half.take()
+                && !events.last().is_some_and(is_adopted)
+            {
+                bail!(half);
+            }
         }
-        Ok(Self { events })
+        match half {
+            None => Ok(Self { events }),
+            Some(half) => bail!(half),
+        }
     }
 
     /// The lines of one event.

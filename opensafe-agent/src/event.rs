@@ -299,7 +299,7 @@ pub enum PeerAddress {
 }
 
 /// What was lost on the way, by cause. All counts are since the run began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Losses {
     /// Events the kernel meant to send.
     pub seen: u64,

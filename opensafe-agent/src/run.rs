@@ -9,7 +9,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 pub use id::{RunId, RunIdError};
 
 use opensafe_common::operation::Operation;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     enforcement::Enforcement,
@@ -255,7 +255,7 @@ pub enum Finished {
 }
 
 /// How often each verdict was given, for each thing that rules can be on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// On running programs.
     pub exec: PerVerdict,
@@ -312,7 +312,7 @@ impl Counts {
 }
 
 /// How often each verdict was given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct PerVerdict {
     pub allow: u64,

@@ -12,7 +12,7 @@ use std::{
 use super::{
     Kernel,
     held::Held,
-    kept::{Head, Left, Progress, pin_of, read_back, read_head, write_down},
+    kept::{Head, Left, pin_of, read_back, read_head, write_down},
     own::began_cs,
     share::Sharing,
 };
@@ -113,13 +113,13 @@ impl Kernel {
         }
     }
 
-    /// Has the caller attend to the run from now on. When this value is dropped then, all stays as it is.
+    /// Has the caller attend to the run from now on, from where this process has last noted to be. When this value is dropped then, all stays as it is.
     ///
     /// # Errors
     /// If that cannot be noted. Then nothing has changed.
-    pub fn hand_over(&mut self, call: &Call, progress: Progress) -> io::Result<()> {
+    pub fn hand_over(&mut self, call: &Call) -> io::Result<()> {
         let kept = self.kept.as_mut().ok_or(io::ErrorKind::NotFound)?;
-        kept.give(&call.head, progress).map_err(io::Error::other)?;
+        kept.give(&call.head).map_err(io::Error::other)?;
         self.kept = None;
         self.sharing = Sharing::No;
         Ok(())

@@ -43,6 +43,8 @@ pub struct Left {
     pub(super) sandbox: u32,
     /// Bytes of what it has kept.
     pub(super) len: u64,
+    /// What whoever attended to it has noted for whoever comes next.
+    pub noted: Vec<u8>,
 }
 
 /// How far events have got.
@@ -59,6 +61,7 @@ pub(super) struct Kept {
     run: String,
     pieces: Pieces,
     head: Head,
+    noted: Vec<u8>,
 }
 
 /// What comes first; the same in every version.
@@ -77,6 +80,8 @@ pub(super) struct Head {
     lines: u64,
     /// Bytes of the state, in the pieces that follow.
     len: u64,
+    /// Bytes of a note, which follows here; none by versions that made none.
+    noted_len: u64,
 }
 
 /// A map's value.
@@ -121,15 +126,20 @@ impl Kernel {
         let Some(held) = self.held.as_ref().filter(|held| held.place().is_some()) else {
             return Ok(());
         };
-        let progress = self.kept.as_ref().map(Kept::progress).unwrap_or_default();
-        let kept = Kept::new(held, self.seat.sandbox, run, state, progress);
+        let (progress, noted) = match &self.kept {
+            Some(kept) => (kept.progress(), kept.noted.clone()),
+            None => Default::default(),
+        };
+        let kept = Kept::new(held, self.seat.sandbox, run, state, progress, noted);
         self.kept = Some(kept.map_err(|source| KernelError::Keep { source })?);
         Ok(())
     }
 
-    /// Notes that this process is there, and how far it has got.
-    pub fn note(&mut self, progress: Progress) {
+    /// Notes that this process is there, and how far it has got; with a note for whoever comes next, which is left out if it
+    /// has more than some 4,000 bytes.
+    pub fn note(&mut self, progress: Progress, note: &[u8]) {
         if let Some(kept) = &mut self.kept {
+            note.clone_into(&mut kept.noted);
             // The next one may succeed.
             let _ = kept.note(progress);
         }
@@ -155,8 +165,8 @@ pub fn left() -> Vec<Left> {
                 continue;
             };
             // One that goes just now is no more.
-            if let Ok(head) = read_head(&entry.path()) {
-                all.push(Left::of(run, &layout, &place, &head));
+            if let Ok((head, noted)) = read_first(&entry.path()) {
+                all.push(Left::of(run, &layout, &place, &head, noted));
             }
         }
     }
@@ -164,7 +174,7 @@ pub fn left() -> Vec<Left> {
 }
 
 impl Left {
-    fn of(run: &str, layout: &str, place: &Path, head: &Head) -> Self {
+    fn of(run: &str, layout: &str, place: &Path, head: &Head, noted: Vec<u8>) -> Self {
         Self {
             run: run.to_owned(),
             layout: layout.to_owned(),
@@ -175,13 +185,18 @@ impl Left {
             place: place.to_owned(),
             sandbox: head.sandbox,
             len: head.len,
+            noted,
         }
     }
 
     /// The same run as it is now.
     pub(super) fn now(&self, held: &Held) -> Option<Self> {
-        let head = read_head(Path::new(&held.pin_path(&pin_of(&self.run)))).ok()?;
-        Some(Self::of(&self.run, &self.layout, &self.place, &head))
+        let pin = held.pin_path(&pin_of(&self.run));
+        let (head, noted) = read_first(Path::new(&pin)).ok()?;
+        let Self {
+            run, layout, place, ..
+        } = self;
+        Some(Self::of(run, layout, place, &head, noted))
     }
 
     /// What it has kept.
@@ -293,7 +308,7 @@ pub(super) fn write_down(pin: &Path, head: &Head, bytes: &[u8]) -> io::Result<Pi
         ..*head
     };
     pieces
-        .set(0, head.to_piece(), 0)
+        .set(0, head.to_piece(&[]), 0)
         .map_err(io::Error::other)?;
     for (index, bytes) in (1..).zip(chunks) {
         let mut piece = [0; PIECE_BYTES];
@@ -307,13 +322,18 @@ pub(super) fn write_down(pin: &Path, head: &Head, bytes: &[u8]) -> io::Result<Pi
 
 /// What comes first of what was written down there.
 pub(super) fn read_head(pin: &Path) -> io::Result<Head> {
+    read_first(pin).map(|(head, _)| head)
+}
+
+/// The same with the note that follows it.
+fn read_first(pin: &Path) -> io::Result<(Head, Vec<u8>)> {
     open(pin).and_then(|pieces| head(&pieces))
 }
 
 /// What was written down there.
 pub(super) fn read_back(pin: &Path) -> io::Result<(Head, Vec<u8>)> {
     let pieces = open(pin)?;
-    let head = head(&pieces)?;
+    let (head, _) = head(&pieces)?;
     let len = usize::try_from(head.len).unwrap_or(usize::MAX);
     let mut bytes = Vec::with_capacity(len);
     for index in 1..pieces.len() {
@@ -328,12 +348,16 @@ fn open(pin: &Path) -> io::Result<Pieces> {
     map.and_then(Pieces::try_from).map_err(io::Error::other)
 }
 
-/// What comes first, if what it says can be.
-fn head(pieces: &Pieces) -> io::Result<Head> {
+/// What comes first, if what it says can be, and the note.
+fn head(pieces: &Pieces) -> io::Result<(Head, Vec<u8>)> {
     let first = pieces.get(&0, 0).map_err(io::Error::other)?;
     let room = u64::from(pieces.len().saturating_sub(1)) * PIECE_BYTES as u64;
     match Head::read_from_prefix(&first) {
-        Ok((head, _)) if head.format == FORMAT && head.len <= room => Ok(head),
+        Ok((head, rest)) if head.format == FORMAT && head.len <= room => {
+            let noted = usize::try_from(head.noted_len).ok();
+            let noted = noted.and_then(|len| rest.get(..len)).unwrap_or_default();
+            Ok((head, noted.to_vec()))
+        }
         _ => Err(io::Error::other(
             "written by a version that this one does not know",
         )),
@@ -351,17 +375,21 @@ impl Kept {
         run: &str,
         state: &[u8],
         progress: Progress,
+        noted: Vec<u8>,
     ) -> io::Result<Self> {
         let mut head = Head::ours(sandbox, state.len() as u64);
         head.note(progress);
         let next = held.pin_path(&format!("{NEXT}{run}"));
         let pieces = write_down(Path::new(&next), &head, state)?;
-        fs::rename(next, held.pin_path(&pin_of(run)))?;
-        Ok(Self {
+        let mut kept = Self {
             run: run.to_owned(),
             pieces,
             head,
-        })
+            noted,
+        };
+        kept.note(progress).map_err(io::Error::other)?;
+        fs::rename(next, held.pin_path(&pin_of(run)))?;
+        Ok(kept)
     }
 
     /// That of a run which is taken up. The caller holds the maps' lock.
@@ -370,6 +398,7 @@ impl Kept {
             run: left.run.clone(),
             pieces: open(Path::new(&held.pin_path(&pin_of(&left.run))))?,
             head: Head::ours(left.sandbox, left.len),
+            noted: left.noted.clone(),
         };
         kept.note(left.progress).map_err(io::Error::other)?;
         Ok(kept)
@@ -379,18 +408,19 @@ impl Kept {
         self.head.progress()
     }
 
-    /// Notes that whoever wrote `to` attends to the run from now on, and how far this process has come.
-    pub(super) fn give(&mut self, to: &Head, progress: Progress) -> Result<(), MapError> {
-        let mut head = self.head;
-        head.agent = to.agent;
-        head.agent_began_cs = to.agent_began_cs;
-        head.note(progress);
-        self.pieces.set(0, head.to_piece(), 0)
+    /// Notes that whoever wrote `to` attends to the run from now on.
+    pub(super) fn give(&mut self, to: &Head) -> Result<(), MapError> {
+        let head = Head {
+            agent: to.agent,
+            agent_began_cs: to.agent_began_cs,
+            ..self.head
+        };
+        self.pieces.set(0, head.to_piece(&self.noted), 0)
     }
 
     fn note(&mut self, progress: Progress) -> Result<(), MapError> {
         self.head.note(progress);
-        self.pieces.set(0, self.head.to_piece(), 0)
+        self.pieces.set(0, self.head.to_piece(&self.noted), 0)
     }
 }
 
@@ -420,9 +450,15 @@ impl Head {
         self.lines = progress.lines;
     }
 
-    fn to_piece(self) -> Piece {
+    fn to_piece(self, note: &[u8]) -> Piece {
         let mut piece = [0; PIECE_BYTES];
-        piece[..size_of::<Self>()].copy_from_slice(self.as_bytes());
+        let (head, rest) = piece.split_at_mut(size_of::<Self>());
+        let fits = rest.get_mut(..note.len());
+        let noted_len = fits.as_ref().map_or(0, |room| room.len() as u64);
+        if let Some(room) = fits {
+            room.copy_from_slice(note);
+        }
+        head.copy_from_slice(Self { noted_len, ..self }.as_bytes());
         piece
     }
 

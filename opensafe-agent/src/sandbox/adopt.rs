@@ -88,15 +88,16 @@ pub fn adopt(
         rules, responses, ..
     } = Evaluated::of(&policy, &state.input, state.respond, &place)?;
     // A run is not left because its record is gone: it goes on in another.
-    let (record, written, lost_record) = match place.reopen(run) {
-        Ok((record, written)) => (record, written, None),
-        Err(error) => {
-            let another = RecordPlace::new(None, run, Path::new("/"));
-            let record = another.create(run)?;
-            let sentence = format!("{error}; the run goes on in another record");
-            (record, Written::default(), Some(sentence))
-        }
-    };
+    let (record, written, lost_record) =
+        match place.reopen(run, serde_json::from_slice(&left.noted).ok()) {
+            Ok((record, written)) => (record, written, None),
+            Err(error) => {
+                let another = RecordPlace::new(None, run, Path::new("/"));
+                let record = another.create(run)?;
+                let sentence = format!("{error}; the run goes on in another record");
+                (record, Written::default(), Some(sentence))
+            }
+        };
     let writable = [state.input.workspace.as_path(), state.input.tmp.as_path()];
     let sight = Sight::first(&mut kernel, || view(&rules, &Writable(&writable)))?;
     let tables = compile(&rules, &sight.view)?;
@@ -159,7 +160,7 @@ pub fn adopt(
     let show = show(&start);
     let has_start = lost_record.is_none();
     let number = written.policy;
-    let mut sinks = Sinks::resume(start, record, has_start, show, written.counts, &adopted);
+    let mut sinks = Sinks::resume(start, record, has_start, show, &written, &adopted);
     let first = LeftProcess::new(state.first, state.first_began_cs);
     if state.number > number {
         // Whoever attended to the run was killed while it gave it this policy.

@@ -62,6 +62,8 @@ pub(super) struct Life {
     sinks: Sinks<File, StandardError>,
     responder: Responder,
     ready: Vec<Enriched>,
+    /// What the record had when nothing waited to be written, as it is noted.
+    written: Vec<u8>,
     /// Whether events came since losses were last noted.
     news: bool,
     /// When they are noted also if none came.
@@ -178,6 +180,7 @@ impl Life {
             sinks,
             responder,
             ready: Vec::new(),
+            written: Vec::new(),
             news: false,
             losses_at: Instant::now(),
             attended,
@@ -392,7 +395,11 @@ impl Life {
     /// Notes how far this process has come, for the one that comes should it be killed.
     fn note(&mut self) {
         let progress = self.progress();
-        self.kernel.note(progress);
+        if let Some(written) = self.sinks.written() {
+            // Without it, all of the record is read.
+            self.written = serde_json::to_vec(&written).unwrap_or_default();
+        }
+        self.kernel.note(progress, &self.written);
     }
 
     /// How far it has come: what waits is not done with, nor what the record neither has nor says to be lost.

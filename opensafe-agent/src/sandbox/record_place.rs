@@ -83,8 +83,12 @@ impl RecordPlace {
     }
 
     /// Goes on with the record that is there; also what it has already.
-    pub(super) fn reopen(&self, id: &RunId) -> Result<(Record, Written), RunError> {
-        let written = Written::of(&self.path)
+    pub(super) fn reopen(
+        &self,
+        id: &RunId,
+        noted: Option<Written>,
+    ) -> Result<(Record, Written), RunError> {
+        let written = Written::of(&self.path, noted)
             .map_err(|error| system("read the run's record", io::Error::other(error)))?;
         let record = Record::reopen(id.clone(), &self.path, self.owner, &written)?;
         Ok((record, written))

@@ -22,11 +22,11 @@ use std::{
 
 use crate::{
     enrich::Enriched,
-    event::{Losses, UnixNano},
+    event::{Losses, PolicyNumber, UnixNano},
     response::Responded,
-    run::{Adopted, Applied, Counts, Ending, Responses, RunEnd, RunStart, lost},
+    run::{Adopted, Applied, Ending, Responses, RunEnd, RunStart, lost},
 };
-use record::{Record, Store, line};
+use record::{Record, Store, line, written::Written};
 use screen::{Screen, StandardError};
 use summary::Summary;
 use terminal::Terminal;
@@ -99,6 +99,8 @@ pub struct Sinks<S, O> {
     show: Show<O>,
     summary: Summary,
     responses: Responses,
+    /// Which policy of the run's is in force.
+    policy: PolicyNumber,
     /// Whether the user was told that the record cannot be written.
     trouble_told: bool,
     /// Losses of which a line was shown.
@@ -106,9 +108,10 @@ pub struct Sinks<S, O> {
 }
 
 impl<S: Store, O: Screen> Sinks<S, O> {
-    fn new(run: RunStart, record: Record<S>, show: Show<O>, counts: Counts) -> Self {
+    fn new(run: RunStart, record: Record<S>, show: Show<O>, before: &Written) -> Self {
         Self {
-            summary: Summary::with(counts),
+            summary: Summary::with(before.counts),
+            policy: before.policy,
             responses: Responses::default(),
             trouble_told: false,
             lost_shown: 0,
@@ -120,7 +123,7 @@ impl<S: Store, O: Screen> Sinks<S, O> {
 
     /// Puts the run's start on record and shows it.
     pub fn start(run: RunStart, record: Record<S>, show: Show<O>) -> Self {
-        let mut sinks = Self::new(run, record, show, Counts::default());
+        let mut sinks = Self::new(run, record, show, &Written::default());
         let recorded = sinks.record.start(&sinks.run);
         sinks.tell_trouble(recorded);
         match &mut sinks.show {
@@ -131,17 +134,17 @@ impl<S: Store, O: Screen> Sinks<S, O> {
         sinks
     }
 
-    /// Goes on with a run that was taken up, and has `counts` on record already. A record that does not have the run's start
+    /// Goes on with a run that was taken up, and has something on record already. A record that does not have the run's start
     /// gets it.
     pub fn resume(
         run: RunStart,
         record: Record<S>,
         has_start: bool,
         show: Show<O>,
-        counts: Counts,
+        before: &Written,
         adopted: &Adopted,
     ) -> Self {
-        let mut sinks = Self::new(run, record, show, counts);
+        let mut sinks = Self::new(run, record, show, before);
         if !has_start {
             let recorded = sinks.record.start(&sinks.run);
             sinks.tell_trouble(recorded);
@@ -170,12 +173,24 @@ impl<S: Store, O: Screen> Sinks<S, O> {
             Show::Nothing(_) => {}
         }
         self.run.policy = applied.policy.clone();
+        self.policy = applied.number;
     }
 
     /// Lines about events that are on record.
     #[must_use]
     pub const fn lines(&self) -> u64 {
         self.record.lines()
+    }
+
+    /// What the record has, if nothing waits to be written: for whoever goes on with it, should this process be killed.
+    #[must_use]
+    pub fn written(&self) -> Option<Written> {
+        let written = self.record.written()?;
+        Some(Written {
+            counts: self.summary.counts(),
+            policy: self.policy,
+            ..written
+        })
     }
 
     /// Events that the record neither has nor says to be lost.

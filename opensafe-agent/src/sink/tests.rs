@@ -138,10 +138,10 @@ fn a_run_that_is_taken_up_says_so_and_goes_on_with_what_was_counted() {
     let run = samples::start();
     let record = Record::to_store(run.id.clone(), path, Vec::new());
     let screen = Shared::default();
-    let mut counts = crate::run::Counts::default();
-    counts.file.deny = 3;
+    let mut before = record::written::Written::default();
+    before.counts.file.deny = 3;
     let show = lines(screen.clone());
-    let mut sinks = Sinks::resume(run, record, true, show, counts, &samples::adopted());
+    let mut sinks = Sinks::resume(run, record, true, show, &before, &samples::adopted());
     let events = samples::events();
     for event in &events {
         sinks.write(event);

@@ -52,8 +52,8 @@ impl Life {
         let losses = self.losses();
         self.sinks.loss(UnixNano::now(), &losses);
         self.sinks.tick();
-        let progress = self.progress();
-        if let Err(error) = self.kernel.hand_over(&call, progress) {
+        self.note();
+        if let Err(error) = self.kernel.hand_over(&call) {
             return self.goes_on(call, &error);
         }
         let to = call.caller();

@@ -73,8 +73,9 @@ pub struct Record<S = File> {
     pending_events: VecDeque<bool>,
     /// Whether what was written ends within a line.
     torn: bool,
-    /// Lines about events that were written.
+    /// Lines about events that were written, and bytes of all.
     lines: u64,
+    bytes: u64,
     /// Events that did not get into the record.
     failed: u64,
     /// The losses of the last `loss` line, and those that are known.
@@ -113,6 +114,7 @@ impl Record {
         Ok(Self {
             torn: written.torn,
             lines: written.lines,
+            bytes: written.bytes,
             failed: written.losses.record_failed,
             told: written.losses.record_failed,
             noted: written.losses,
@@ -138,6 +140,7 @@ impl<S: Store> Record<S> {
             pending_events: VecDeque::new(),
             torn: false,
             lines: 0,
+            bytes: 0,
             failed: 0,
             noted: Losses::default(),
             known: Losses::default(),
@@ -162,6 +165,17 @@ impl<S: Store> Record<S> {
     pub fn unwritten(&self) -> u64 {
         let pending = self.pending_events.iter().filter(|event| **event).count() as u64;
         pending + self.failed.saturating_sub(self.told)
+    }
+
+    /// How far it has come, if all of it is whole lines and nothing waits; without what was decided.
+    #[must_use]
+    pub fn written(&self) -> Option<Written> {
+        (self.pending.is_empty() && !self.torn).then(|| Written {
+            bytes: self.bytes,
+            lines: self.lines,
+            losses: self.noted,
+            ..Written::default()
+        })
     }
 
     /// Writes that the run was taken up.
@@ -249,7 +263,10 @@ impl<S: Store> Record<S> {
             }
             match self.store.append(&self.pending[written..]) {
                 Ok(0) => break io::ErrorKind::WriteZero.into(),
-                Ok(count) => written += count,
+                Ok(count) => {
+                    written += count;
+                    self.bytes += count as u64;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => break error,
             }
@@ -277,7 +294,11 @@ impl<S: Store> Record<S> {
             .drain(..lines.saturating_sub(usize::from(torn)));
         self.lines += gone.filter(|event| *event).count() as u64;
         let half = written - whole;
-        self.torn = (torn && written == 0) || (half > 0 && self.store.take_back(half).is_err());
+        let is_taken_back = half > 0 && self.store.take_back(half).is_ok();
+        if is_taken_back {
+            self.bytes = self.bytes.saturating_sub(half as u64);
+        }
+        self.torn = (torn && written == 0) || (half > 0 && !is_taken_back);
         // Whether or not the newline that ends a half line was written, it goes: `torn` says it anew.
         self.pending.drain(..whole.max(usize::from(torn)));
     }

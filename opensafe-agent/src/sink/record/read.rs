@@ -133,6 +133,17 @@ pub fn read(path: &Path) -> Result<Lines, ReadError> {
     Lines::new(path, BufReader::with_capacity(64 << 10, file))
 }
 
+impl Lines {
+    /// Goes on after the first `bytes`, which end with a line.
+    ///
+    /// # Errors
+    /// If that is not possible in this file.
+    pub fn skip_to(&mut self, bytes: u64) -> io::Result<()> {
+        self.first = None;
+        self.reader.seek(SeekFrom::Start(bytes)).map(drop)
+    }
+}
+
 impl<R: BufRead> Lines<R> {
     /// Reads the first line from `reader`, which messages call `path`.
     ///

@@ -357,6 +357,45 @@ fn what_the_record_neither_has_nor_says_to_be_lost_is_not_done_with() {
 }
 
 #[test]
+fn how_far_a_record_has_come_is_told_only_when_nothing_waits_and_goes_to_json_and_back() {
+    let disk = Disk::with_room(usize::MAX);
+    let mut record = record(&disk);
+    let event = &samples::events()[1];
+    for _ in 0..3 {
+        record.write(event).unwrap();
+    }
+    record.flush().unwrap();
+    let written = record.written().unwrap();
+    assert_eq!(written.bytes, disk.text().len() as u64);
+    assert_eq!(written.lines, 3);
+    // It has room in what is kept of a run, however high the counts.
+    let high = Written {
+        counts: Counts {
+            operations: [crate::run::PerVerdict {
+                allow: u64::MAX,
+                audit: u64::MAX,
+                deny: u64::MAX,
+            }; _],
+            ..Counts::default()
+        },
+        ..written.clone()
+    };
+    for written in [written, high] {
+        let json = serde_json::to_vec(&written).unwrap();
+        assert!(json.len() < 4000, "{}", json.len());
+        assert_eq!(serde_json::from_slice::<Written>(&json).unwrap(), written);
+    }
+    // Half a line is taken back; what waits is not told of.
+    disk.set_room(10);
+    let _ = record.write(event);
+    let _ = record.flush();
+    assert_eq!(record.written(), None);
+    disk.set_room(usize::MAX);
+    record.flush().unwrap();
+    assert_eq!(record.written().unwrap().bytes, disk.text().len() as u64);
+}
+
+#[test]
 fn what_whoever_was_killed_could_not_write_stays_counted() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.jsonl");

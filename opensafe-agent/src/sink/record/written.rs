@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::read::{Line, ReadError, read};
 use crate::{
     event::{Losses, PolicyNumber},
@@ -13,8 +15,10 @@ use crate::{
 };
 
 /// What is there.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
+    /// Bytes of the record that this is about, from its beginning: whole lines.
+    pub bytes: u64,
     /// Lines about events.
     pub lines: u64,
     /// What was decided, as far as it is on record.
@@ -28,19 +32,29 @@ pub struct Written {
 }
 
 impl Written {
-    /// Reads it from its beginning to its end.
+    /// Reads it to its end: from its beginning, or from where `noted` ends, if that is of this record. Else a run would be taken
+    /// up the later the longer it has lasted.
     ///
     /// # Errors
     /// If it cannot be read, or is no record. Lines of it that are none are passed over.
-    pub fn of(path: &Path) -> Result<Self, ReadError> {
-        let mut written = Self {
-            torn: !ends_with_newline(path).map_err(|cause| ReadError::Io {
-                path: path.to_owned(),
-                cause,
-            })?,
-            ..Self::default()
+    pub fn of(path: &Path, noted: Option<Self>) -> Result<Self, ReadError> {
+        let failed = |cause| ReadError::Io {
+            path: path.to_owned(),
+            cause,
         };
-        for line in read(path)?.flatten() {
+        let mut lines = read(path)?;
+        let noted = noted.filter(|noted| ends_line(path, noted.bytes).unwrap_or(false));
+        if let Some(noted) = &noted {
+            lines.skip_to(noted.bytes).map_err(failed)?;
+        }
+        let bytes = File::open(path).and_then(|file| file.metadata());
+        let bytes = bytes.map_err(failed)?.len();
+        let mut written = Self {
+            bytes,
+            torn: bytes > 0 && !ends_line(path, bytes).map_err(failed)?,
+            ..noted.unwrap_or_default()
+        };
+        for line in lines.flatten() {
             written.add(&line);
         }
         Ok(written)
@@ -89,15 +103,15 @@ fn losses(line: &Line) -> Losses {
     }
 }
 
-fn ends_with_newline(path: &Path) -> std::io::Result<bool> {
+/// Whether a line ends after so many bytes.
+fn ends_line(path: &Path, bytes: u64) -> std::io::Result<bool> {
+    let Some(last) = bytes.checked_sub(1) else {
+        return Ok(false);
+    };
     let mut file = File::open(path)?;
-    if file.metadata()?.len() == 0 {
-        return Ok(true);
-    }
-    let mut last = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut last)?;
-    Ok(last == *b"\n")
+    file.seek(SeekFrom::Start(last))?;
+    let mut byte = [0];
+    Ok(file.read(&mut byte)? == 1 && byte == *b"\n")
 }
 
 #[cfg(test)]
@@ -122,7 +136,7 @@ mod tests {
         ]
         .concat();
         std::fs::write(&path, &text).unwrap();
-        let written = Written::of(&path).unwrap();
+        let written = Written::of(&path, None).unwrap();
         assert_eq!((written.lines, written.torn), (4, false));
         assert_eq!(
             (written.counts.file.deny, written.counts.file.allow),
@@ -131,7 +145,26 @@ mod tests {
         assert_eq!(written.counts.denials(), 2);
         assert_eq!(written.losses.ring_full, 7);
         assert_eq!(written.policy, PolicyNumber(3));
-        std::fs::write(&path, text + "{\"time").unwrap();
-        assert!(Written::of(&path).unwrap().torn);
+        let more = line("file", ",\"opensafe.verdict\":\"deny\"");
+        std::fs::write(&path, format!("{text}{more}{{\"time")).unwrap();
+        let whole = Written::of(&path, None).unwrap();
+        assert!(whole.torn && whole.counts.file.deny == 2);
+        // What was noted is not read again.
+        let noted = Written {
+            lines: 1000,
+            ..written
+        };
+        let read_on = Written::of(&path, Some(noted.clone())).unwrap();
+        assert_eq!((read_on.lines, whole.lines), (1001, 5));
+        assert_eq!(read_on.counts, whole.counts);
+        assert!(read_on.torn && read_on.bytes == whole.bytes);
+        // What was noted of another record is not believed.
+        for bytes in [0, noted.bytes - 3, noted.bytes * 2] {
+            let noted = Written {
+                bytes,
+                ..noted.clone()
+            };
+            assert_eq!(Written::of(&path, Some(noted)).unwrap(), whole, "{bytes}");
+        }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Done {
     pub(crate) swaps: Swaps,
     pub(crate) kills: u64,
     pub(crate) takeovers: u64,
+    /// From the start of the program to when it reads events.
+    pub(crate) taken_up: Vec<Duration>,
     /// Of who attends, some time after it began to.
     pub(crate) samples: Vec<Sample>,
     /// Of the kernel, at the same times.
@@ -89,6 +91,7 @@ pub(crate) fn go(plan: &Plan, ground: &Ground) -> Result<Done> {
             ground,
             attending,
             since: began,
+            attends: true,
             before: VecDeque::new(),
             sampled: false,
             seed: plan.seed,
@@ -151,7 +154,9 @@ struct Keeper<'a> {
     run: &'a str,
     ground: &'a Ground,
     attending: Child,
+    /// Since when it was started or, if it does, attends.
     since: Instant,
+    attends: bool,
     /// Those that were taken over from, and are to end.
     before: VecDeque<(Child, Instant)>,
     sampled: bool,
@@ -167,7 +172,12 @@ impl Keeper<'_> {
                 .push(format!("whoever attended ended with {status}: {said}"));
             self.adopt(&["adopt"], &"opensafe".into(), done);
         }
-        if !self.sampled && self.since.elapsed() > SAMPLE_AFTER {
+        if !self.attends && reads_events(self.attending.id()) {
+            self.attends = true;
+            done.taken_up.push(self.since.elapsed());
+            self.since = Instant::now();
+        }
+        if self.attends && !self.sampled && self.since.elapsed() > SAMPLE_AFTER {
             self.sampled = true;
             done.samples.extend(Sample::of(self.attending.id()));
             done.kernel.push(KernelSample::now());
@@ -234,7 +244,7 @@ impl Keeper<'_> {
                     self.before.push_back((before, Instant::now()));
                 }
                 self.since = Instant::now();
-                self.sampled = false;
+                (self.attends, self.sampled) = (false, false);
             }
             Err(error) => done.failures.push(format!("{words:?}: {error}")),
         }
@@ -273,6 +283,17 @@ impl Keeper<'_> {
             }
         }
     }
+}
+
+/// Whether a process has got so far as to have a thread for events.
+fn reads_events(process: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{process}/task"));
+    let mut names = tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.any(|name| name == "events\n")
 }
 
 fn which(program: &str) -> Result<PathBuf> {

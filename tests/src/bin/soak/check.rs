@@ -190,6 +190,7 @@ pub(crate) fn check(plan: &Plan, ground: &Ground, done: &Done) -> Result<Told> {
         "lost": causes,
         "kills": done.kills,
         "takeovers": done.takeovers,
+        "taken_up_ms": Quantiles::of(&done.taken_up).json(),
         "swaps": done.swaps.took.len(),
         "swaps_unattended": done.swaps.unattended,
         "swap_ms": swaps.json(),

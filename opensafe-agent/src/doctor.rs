@@ -190,6 +190,13 @@ fn checks(kernel: &Kernel, enforcement: &Enforcement, outcome: Outcome) -> Vec<C
         "programs and exits are on record",
         "programs and exits are not on record",
     ));
+    checks.push(group(
+        kernel,
+        "failed opens",
+        Attach::SystemCall,
+        "without BPF LSM and modify-return, opens that fail are on record, whoever refuses them",
+        "without BPF LSM and modify-return, nothing about files is on record",
+    ));
     checks.push(if kernel.caches_directories() {
         ok(
             "path cache",
@@ -345,7 +352,7 @@ fn hooks(kernel: &Kernel) -> Vec<HookState> {
             by: match hook.attach {
                 Attach::Lsm => kernel.way().unwrap_or(Way::Lsm).as_str(),
                 Attach::Iterator => "iterator",
-                Attach::RawTracepoint => "raw_tracepoint",
+                Attach::RawTracepoint | Attach::SystemCall => "raw_tracepoint",
                 Attach::Cgroup => "cgroup",
             },
             purpose: hook.purpose,

@@ -189,6 +189,15 @@ pub enum What {
         /// Why it was decided as it was, beyond the rules on the file itself.
         because: Because,
     },
+    /// A file could not be opened, and it was not us.
+    OpenFailed {
+        /// As it was asked for; empty if unknown.
+        requested: Vec<u8>,
+        /// Doing what.
+        access: Access,
+        /// The kernel's error number.
+        errno: i32,
+    },
     /// The last tentative denial of this thread did not take place.
     NotCreated,
     /// A peer was contacted, or was to be.

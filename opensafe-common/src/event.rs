@@ -36,6 +36,8 @@ pub enum Kind {
     Socket = 10,
     /// A socket was bound or was to be ([`ConnectBody`]).
     Bind = 11,
+    /// A file could not be opened, and it was not us ([`OpenFailedBody`]; name as asked). Where no LSM hook is asked.
+    OpenFailed = 12,
 }
 
 impl Kind {
@@ -54,6 +56,7 @@ impl Kind {
             9 => Self::Operation,
             10 => Self::Socket,
             11 => Self::Bind,
+            12 => Self::OpenFailed,
             _ => return None,
         })
     }
@@ -223,6 +226,16 @@ pub struct MarkedTask {
     pub process: u32,
     /// Index of its sandbox.
     pub sandbox: u32,
+}
+
+/// Body of [`Kind::OpenFailed`].
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OpenFailedBody {
+    /// With which error (include/uapi/asm-generic/errno-base.h).
+    pub errno: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
 /// Body of [`Kind::Exit`].

@@ -137,6 +137,7 @@ offsets! {
     pt_regs_orig_ax = "pt_regs.orig_ax",
     pt_regs_di = "pt_regs.di",
     pt_regs_si = "pt_regs.si",
+    pt_regs_dx = "pt_regs.dx",
 }
 
 impl Offsets {
@@ -155,6 +156,7 @@ impl Offsets {
         "pt_regs.orig_ax",
         "pt_regs.di",
         "pt_regs.si",
+        "pt_regs.dx",
     ];
 }
 

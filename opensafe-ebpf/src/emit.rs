@@ -64,6 +64,7 @@ impl Body for ConnectBody {}
 impl Body for opensafe_common::event::OperationBody {}
 impl Body for opensafe_common::event::ForkBody {}
 impl Body for opensafe_common::event::ExitBody {}
+impl Body for opensafe_common::event::OpenFailedBody {}
 
 /// Sends a record. `args` is the range of user memory with the arguments, or empty.
 #[inline(always)]

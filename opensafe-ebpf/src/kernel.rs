@@ -325,6 +325,13 @@ pub fn read<T: Copy>(address: u64) -> Option<T> {
     unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
 }
 
+/// Reads a value of the running process's memory; `None` if it is not there.
+#[inline(always)]
+pub fn read_user<T: Copy>(address: u64) -> Option<T> {
+    // SAFETY: the helper checks the address, and any bytes are a value of the plain types that this is asked for.
+    unsafe { aya_ebpf::helpers::bpf_probe_read_user(address as *const T) }.ok()
+}
+
 /// [`read`], with 0 for what cannot be read. The helper clears what it did not copy (`bpf_probe_read_kernel_common` in
 /// kernel/trace/bpf_trace.c, Linux 6.1), so nobody has to ask: the verifier follows one way on instead of two.
 #[inline(always)]

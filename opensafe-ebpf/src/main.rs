@@ -34,7 +34,7 @@ use opensafe_common::event::ConnectBody;
 
 use gate::{busy_gate, gate};
 use hooks::{
-    capability, cgroup_net, exec, file, guard, life, mount, names, net, route, socket, unix,
+    capability, cgroup_net, exec, failed, file, guard, life, mount, names, net, route, socket, unix,
 };
 
 /// Declares programs of LSM hooks that go through the gate: the hooks' own (`CONFIG_BPF_LSM`, Linux ≥ 5.7), or run before the
@@ -239,6 +239,13 @@ fn sched_process_exit(_ctx: RawTracePointContext) -> i32 {
         life::exit(actor);
         0
     })
+}
+
+/// Where no LSM hook is asked: a system call is over.
+#[raw_tracepoint(tracepoint = "sys_exit")]
+fn sys_exit(ctx: RawTracePointContext) -> i32 {
+    failed::system_call(&ctx);
+    0
 }
 
 /// A cgroup was made.

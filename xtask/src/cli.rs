@@ -123,6 +123,9 @@ pub(crate) struct SoakArgs {
     /// How long each process pauses between two rounds; 0: not at all, and then much is lost, and counted
     #[arg(long, default_value_t = 150, value_name = "MS")]
     pub(crate) pace_ms: u64,
+    /// How often opensafe is killed: with 1500, a thousand times in half an hour
+    #[arg(long, default_value_t = 20_000, value_name = "MS")]
+    pub(crate) kill_ms: u64,
     /// What is different from one soak to the next
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,

@@ -23,6 +23,7 @@ pub(crate) fn command(args: &SoakArgs) -> Result<ExitCode> {
     let numbers = [
         ("--minutes", args.minutes),
         ("--pace-ms", args.pace_ms),
+        ("--kill-ms", args.kill_ms),
         ("--seed", args.seed),
     ];
     let numbers = numbers.map(|(name, number)| [name.to_owned(), number.to_string()]);

@@ -251,6 +251,14 @@ fn what(line: &Line, home: &Path) -> (Cow<'static, str>, String) {
             let action = printable(action.as_bytes()).into_owned();
             (action.into(), responded_to(line))
         }
+        "file.failed" => {
+            let access = access::from_kind_words(&line.list("opensafe.file.access"));
+            let asked = line.bytes("opensafe.file.requested").unwrap_or_default();
+            let error = line.text("error.type").unwrap_or_default();
+            let error = printable(error.as_bytes());
+            let object = format!("{} · {error}", printable(&asked));
+            (access::one_word(access), object)
+        }
         "exit" => {
             let how = status(line).map(|status| status.to_string());
             ("exit".into(), how.unwrap_or_default())
@@ -356,6 +364,7 @@ fn verdict(line: &Line) -> (&'static str, Style) {
         (Some("deny"), false) => ("would deny", AnsiColor::Yellow.on_default().bold()),
         (Some("audit"), _) => ("audit", AnsiColor::Cyan.on_default()),
         (Some("allow"), _) => ("allow", Style::new()),
+        _ if line.event() == "file.failed" => ("failed", Style::new()),
         _ => match line.text("opensafe.response.outcome") {
             Some("failed") => ("failed", AnsiColor::Red.on_default().bold()),
             Some("observed") => ("observed", Style::new()),

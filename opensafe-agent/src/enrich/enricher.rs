@@ -297,6 +297,21 @@ impl Enricher {
                     },
                 });
             }
+            What::OpenFailed {
+                requested,
+                access,
+                errno,
+            } => {
+                return Some(Enriched {
+                    time: event.time,
+                    process: self.process(&event.task),
+                    action: Action::OpenFailed {
+                        requested,
+                        access,
+                        errno,
+                    },
+                });
+            }
             What::NotCreated | What::UnknownSuperblock { .. } => return None,
         };
         Some(Enriched {

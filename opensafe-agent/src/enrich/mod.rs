@@ -125,6 +125,15 @@ pub enum Action {
         /// The place that it was done at, in the sandbox's view.
         path: Option<Vec<u8>>,
     },
+    /// A file could not be opened, and it was not us.
+    OpenFailed {
+        /// As it was asked for; empty if unknown.
+        requested: Vec<u8>,
+        /// Doing what.
+        access: Access,
+        /// The kernel's error number.
+        errno: i32,
+    },
     /// The process is gone.
     Exit {
         /// Exit code, if it ended by itself.
@@ -145,6 +154,7 @@ impl Action {
             Self::Socket { .. } => "socket",
             Self::Bind { .. } => "bind",
             Self::Operation { operation, .. } => operation.name(),
+            Self::OpenFailed { .. } => "file.failed",
             Self::Exit { .. } => "exit",
         }
     }
@@ -169,7 +179,7 @@ impl Action {
             | Self::Socket { ruling, .. }
             | Self::Bind { ruling, .. }
             | Self::Operation { ruling, .. } => Some(ruling),
-            Self::Exit { .. } => None,
+            Self::OpenFailed { .. } | Self::Exit { .. } => None,
         }
     }
 }

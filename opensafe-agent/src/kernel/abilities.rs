@@ -28,7 +28,7 @@ impl Kernel {
             return Operation::none(vec![self.no_way()]);
         };
         let needed = |hook: &&Hook| {
-            hook.attach != Attach::Cgroup
+            !hook.attach.stands_in()
                 && (hook.purpose == purpose
                     || hook.purpose == Purpose::Membership
                     // Programs pass the gate for files first.

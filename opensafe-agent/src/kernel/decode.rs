@@ -3,7 +3,10 @@
 use std::net::Ipv6Addr;
 
 use opensafe_common::{
-    event::{ConnectBody, ExitBody, FileBody, ForkBody, Header, Kind, OperationBody, flag},
+    event::{
+        ConnectBody, ExitBody, FileBody, ForkBody, Header, Kind, OpenFailedBody, OperationBody,
+        flag,
+    },
     operation::{How, Operation},
     socket::{AF_INET, AF_INET6, AF_UNIX},
     verdict::Verdict,
@@ -77,6 +80,16 @@ pub(crate) fn decode(bytes: &[u8], boot_ns: u64) -> Result<Event, Malformed> {
                 .map_err(|_| malformed("no operation body"))?;
             let strings = Strings::split(&header, strings).ok_or(malformed("strings cut off"))?;
             operation(decision, &header, &body, &strings).ok_or(malformed("unknown operation"))?
+        }
+        Kind::OpenFailed => {
+            let (body, strings) = OpenFailedBody::read_from_prefix(rest)
+                .map_err(|_| malformed("no body of an open"))?;
+            let strings = Strings::split(&header, strings).ok_or(malformed("strings cut off"))?;
+            What::OpenFailed {
+                requested: strings.requested.to_vec(),
+                access: header.access,
+                errno: i32::try_from(body.errno).map_err(|_| malformed("no error number"))?,
+            }
         }
         Kind::NotCreated => What::NotCreated,
         Kind::Exec | Kind::ExecGate | Kind::File | Kind::UnknownSuperblock => {

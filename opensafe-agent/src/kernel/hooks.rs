@@ -11,6 +11,16 @@ pub enum Attach {
     Iterator,
     /// To the sandbox's cgroup; used only where the LSM's hooks are not to be had.
     Cgroup,
+    /// To the raw tracepoint at the end of every system call; used only where the LSM's hooks are not to be had.
+    SystemCall,
+}
+
+impl Attach {
+    /// Whether it is used only where the LSM's hooks are not to be had.
+    #[must_use]
+    pub const fn stands_in(self) -> bool {
+        matches!(self, Self::Cgroup | Self::SystemCall)
+    }
 }
 
 /// What a program is for.
@@ -162,6 +172,7 @@ hooks! {
     cgroup_connect6 Cgroup "cgroup/connect6" Connect "connect(2) to IPv6 is unchecked";
     cgroup_sendmsg4 Cgroup "cgroup/sendmsg4" Connect "unconnected UDP to IPv4 is unchecked";
     cgroup_sendmsg6 Cgroup "cgroup/sendmsg6" Connect "unconnected UDP to IPv6 is unchecked";
+    sys_exit SystemCall "sys_exit" Record "opens that fail are not on record";
 }
 
 #[cfg(test)]

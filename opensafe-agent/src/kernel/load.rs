@@ -10,7 +10,7 @@ use opensafe_common::layout::Host;
 use zerocopy::IntoBytes as _;
 
 use super::{
-    Attach, Hook, KernelError, MAIN_HOOK, OBJECT, Sizes, btf, is_loaded, listed, preemption,
+    Hook, KernelError, MAIN_HOOK, OBJECT, Sizes, btf, is_loaded, listed, preemption,
     programs::{self, Programs, States},
 };
 use crate::enforcement::Way;
@@ -68,7 +68,7 @@ fn load_with(
         .load(OBJECT)
         .map_err(|error| KernelError::Object(Box::new(error)))?;
     let mut programs = Programs::new(ebpf);
-    let stands_in = |hook: &Hook| hook.attach == Attach::Cgroup;
+    let stands_in = |hook: &Hook| hook.attach.stands_in();
     let mut states = programs.load(vmlinux, &btf, way, |hook| !stands_in(hook));
     // What stands in for the LSM's hooks is loaded where they are missing, or to find out.
     if sizes.stand_ins || !is_loaded(&states, MAIN_HOOK) {

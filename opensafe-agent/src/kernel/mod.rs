@@ -318,7 +318,7 @@ impl Kernel {
         };
         for hook in HOOKS {
             let wanted = match hook.attach {
-                Attach::Cgroup => !asked,
+                Attach::Cgroup | Attach::SystemCall => !asked,
                 Attach::Lsm => asked,
                 Attach::RawTracepoint => true,
                 // Without anyone to hold its link it is attached when it is asked.

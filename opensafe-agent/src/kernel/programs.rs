@@ -157,13 +157,12 @@ impl Programs {
                 held.map(|held| Ok((held, lsm.take_link(link)?.into())))
                     .transpose()
             }),
-            Attach::RawTracepoint => {
-                <&mut RawTracePoint>::try_from(program).and_then(|tracepoint| {
+            Attach::RawTracepoint | Attach::SystemCall => <&mut RawTracePoint>::try_from(program)
+                .and_then(|tracepoint| {
                     let link = tracepoint.attach(hook.target)?;
                     held.map(|held| Ok((held, tracepoint.take_link(link)?.into())))
                         .transpose()
-                })
-            }
+                }),
             Attach::Iterator => <&mut Iter>::try_from(program).and_then(|iterator| {
                 let link = iterator.attach()?;
                 held.map(|held| {
@@ -210,7 +209,7 @@ fn has_hook(vmlinux: &btf::Btf, hook: &Hook, way: Way) -> bool {
 fn load(program: &mut Program, hook: &Hook, btf: &Btf) -> Result<(), String> {
     let loaded = match hook.attach {
         Attach::Lsm => <&mut Lsm>::try_from(program).and_then(|lsm| lsm.load(hook.target, btf)),
-        Attach::RawTracepoint => {
+        Attach::RawTracepoint | Attach::SystemCall => {
             <&mut RawTracePoint>::try_from(program).and_then(RawTracePoint::load)
         }
         Attach::Iterator => {

@@ -27,7 +27,6 @@ use nix::sys::statfs::{FsType, statfs};
 use super::{
     HOOKS, Kernel, KernelError, Sizes, State,
     held::{Held, Lock, OnWait, Turn, Users},
-    hooks::Attach,
     install::Policies,
     kept, listed,
     maps::{Maps, PLACES},
@@ -132,7 +131,7 @@ impl Kernel {
         let waiting = std::mem::replace(&mut self.sharing, Sharing::No);
         let is_whole = HOOKS
             .iter()
-            .filter(|hook| hook.attach != Attach::Cgroup)
+            .filter(|hook| !hook.attach.stands_in())
             .all(|hook| self.has(hook.program) || self.lacks(hook.program));
         let way = self.way;
         let (Sharing::Later(lock), Some(held), true) = (waiting, &mut self.held, is_whole) else {

@@ -34,6 +34,7 @@ use crate::{
     event::{Generation, Pid, UnixNano},
     kernel::{
         Kernel, Sizes,
+        adopt::AdoptError,
         kept::{self, LAYOUT, Left},
         memory,
     },
@@ -59,15 +60,23 @@ pub fn adopt(
     if !is_hosts_pid_namespace() {
         return Err(RunError::PidNamespace);
     }
-    let left = left(run)?;
-    let state = state_of(&left)?;
-    left.has_our_programs()?;
-    is_no_downgrade(run, &state.version)?;
-    let from = left.agent.filter(|_| take_over);
-    if from.is_some() {
-        ask_to_hand_over(run, &left)?;
-    }
-    let (mut kernel, left) = Kernel::adopt(&left, state.cgroup, &Sizes::RUN)?;
+    let mut tries = TRIES;
+    let (mut kernel, left, from) = loop {
+        let left = left(run)?;
+        let state = state_of(&left)?;
+        left.has_our_programs()?;
+        is_no_downgrade(run, &state.version)?;
+        let from = left.agent.filter(|_| take_over);
+        if from.is_some() {
+            ask_to_hand_over(run, &left)?;
+        }
+        match Kernel::adopt(&left, state.cgroup, &Sizes::RUN) {
+            Ok((kernel, left)) => break (kernel, left, from),
+            // Somebody else was quicker, and is to be asked.
+            Err(AdoptError::Attended { .. }) if take_over && tries > 0 => tries -= 1,
+            Err(error) => return Err(error.into()),
+        }
+    };
     // Again: it may have got another policy meanwhile.
     let mut state = state_of(&left)?;
     if state.version != VERSION {
@@ -238,6 +247,9 @@ fn ask_to_hand_over(run: &RunId, left: &Left) -> Result<(), RunError> {
         Err(error) => Err(error.into()),
     }
 }
+
+/// How often whoever is quicker than this process is asked to hand the run over.
+const TRIES: u32 = 3;
 
 /// Of this opensafe.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

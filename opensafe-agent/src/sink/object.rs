@@ -16,7 +16,9 @@ const ANCESTORS: usize = 4;
 #[must_use]
 pub fn operation_word(action: &Action) -> Cow<'static, str> {
     match action {
-        Action::File { access, .. } => access::one_word(*access),
+        Action::File { access, .. } | Action::OpenFailed { access, .. } => {
+            access::one_word(*access)
+        }
         other => Cow::Borrowed(other.name()),
     }
 }
@@ -49,6 +51,7 @@ pub fn object_text(action: &Action, home: &Path) -> String {
                 .map(|target| (target.comm.as_slice(), u64::from(target.pid.0)));
             operation_text(how, target, path.as_deref(), home)
         }
+        Action::OpenFailed { requested, .. } => printable_path(requested, home).into_owned(),
         Action::Exit { .. } => String::new(),
     }
 }

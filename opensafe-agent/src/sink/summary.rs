@@ -71,6 +71,7 @@ impl Summary {
             Action::Socket { .. }
             | Action::Bind { .. }
             | Action::Operation { .. }
+            | Action::OpenFailed { .. }
             | Action::Exit { .. } => {}
         }
     }
@@ -111,7 +112,7 @@ const fn count(counts: &mut Counts, action: &Action) {
         Action::Operation {
             ruling, operation, ..
         } => (&mut counts.operations[*operation as usize], ruling),
-        Action::Exit { .. } => return,
+        Action::OpenFailed { .. } | Action::Exit { .. } => return,
     };
     match ruling.verdict {
         Verdict::Allow => counts.allow += 1,

@@ -408,7 +408,7 @@ fn summary(run: &RunStart, end: &RunEnd, record: &Path, home: &Path) -> String {
         },
         // Without the hooks that decide about files, nobody saw any.
         if run.enforcement.file.level == Level::None {
-            "files not on record".to_owned()
+            "files: only failed opens".to_owned()
         } else {
             format!(
                 "{} read, {} written",

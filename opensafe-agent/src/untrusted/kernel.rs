@@ -76,6 +76,7 @@ fn strings(event: &Event) -> usize {
             | What::File {
                 place, requested, ..
             } => of_place(&place.path) + requested.len(),
+            What::OpenFailed { requested, .. } => requested.len(),
             What::UnknownSuperblock { place }
             | What::Operation {
                 place: Some(place), ..

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use opensafe_common::{
     event::{
         ConnectBody, ExitBody, FileBody, ForkBody, Header, Kind, MAX_ARGS_BYTES,
-        MAX_REQUESTED_BYTES, OperationBody, flag,
+        MAX_REQUESTED_BYTES, OpenFailedBody, OperationBody, flag,
     },
     layout::Offsets,
     operation::{How, Operation},
@@ -429,6 +429,18 @@ fn records() -> Vec<(&'static str, Vec<u8>)> {
                     reserved: 0,
                 },
                 none,
+            ),
+        ),
+        (
+            "open-failed",
+            record(
+                Kind::OpenFailed,
+                |header| header.access = Access::READ,
+                &OpenFailedBody {
+                    errno: 13,
+                    reserved: 0,
+                },
+                [b"", b"../key", b""],
             ),
         ),
         (

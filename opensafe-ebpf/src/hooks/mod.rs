@@ -3,6 +3,7 @@
 pub mod capability;
 pub mod cgroup_net;
 pub mod exec;
+pub mod failed;
 pub mod file;
 pub mod guard;
 pub mod life;

@@ -68,6 +68,11 @@ const WITHOUT_BPF_LSM: &str = "lsm=landlock,lockdown,yama,apparmor";
 /// What drives the built agent, in a guest.
 const SCENARIOS: &str = "/share/bin/opensafe-scenarios";
 
+/// Those for where no LSM hook is asked, and the kernel of which that is so without BPF LSM: it preempts tasks inside it, and leaves
+/// out programs that run before functions where another task was preempted inside one.
+const WITHOUT_HOOKS: &str = "where_no_lsm_hook_is_asked";
+const WITHOUT_HOOKS_ON: &str = "7.2";
+
 /// The scenarios to which a kernel may make a difference.
 const OF_KERNEL: &str = "--of-kernel";
 /// Of those, the attacks.
@@ -223,13 +228,25 @@ impl<'a> Part<'a> {
         }
     }
 
+    const fn without_hooks() -> Self {
+        Self {
+            kernel: WITHOUT_HOOKS_ON,
+            cmdline: WITHOUT_BPF_LSM,
+            scenarios: WITHOUT_HOOKS,
+        }
+    }
+
     fn name(&self) -> String {
         let lsm = if self.cmdline.is_empty() {
             ""
         } else {
             "-without-bpf-lsm"
         };
-        format!("{}{lsm}{}", self.kernel, self.scenarios)
+        let scenarios = match self.scenarios {
+            WITHOUT_HOOKS => "--partial",
+            others => others,
+        };
+        format!("{}{lsm}{scenarios}", self.kernel)
     }
 }
 
@@ -251,7 +268,14 @@ fn parts<'a>(kernels: &[&'a str], whole: bool) -> Vec<Part<'a>> {
     });
     let of_kernel = kernels.iter().map(|kernel| Part::of_kernel(kernel));
     let without_bpf_lsm = chosen().map(|kernel| Part::without_bpf_lsm(kernel, whole));
-    others.chain(of_kernel).chain(without_bpf_lsm).collect()
+    let without_hooks = kernels
+        .contains(&WITHOUT_HOOKS_ON)
+        .then(Part::without_hooks);
+    others
+        .chain(of_kernel)
+        .chain(without_bpf_lsm)
+        .chain(without_hooks)
+        .collect()
 }
 
 fn scenarios_told(guest: &Guest, outcome: &Outcome) -> Result<Tally> {
@@ -358,6 +382,7 @@ mod tests {
             ]
         );
         assert_eq!(names(&["6.1"], false).len(), 3);
+        assert_eq!(names(&["7.2"], false)[3], "7.2-without-bpf-lsm--partial");
         assert_eq!(names(&["6.1", "6.12"], true).len(), 6);
     }
 

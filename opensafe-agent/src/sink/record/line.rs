@@ -5,6 +5,7 @@
 
 use std::{io, net::IpAddr, path::Path};
 
+use nix::errno::Errno;
 use serde::{Serialize, Serializer as _, ser::SerializeMap as _};
 use serde_json::ser::{Compound, Formatter, Serializer};
 
@@ -172,12 +173,29 @@ pub fn event(run: &RunId, event: &Enriched, out: &mut Vec<u8>) -> Result<(), Err
                     None => Ok(()),
                 }
             }
+            Action::OpenFailed {
+                requested,
+                access,
+                errno,
+            } => {
+                fields.text_unless_empty("opensafe.file.requested", requested)?;
+                fields.put("opensafe.file.access", &kind_words(*access))?;
+                fields.put("error.type", &errno_name(*errno))
+            }
             Action::Exit { code, signal } => {
                 fields.some("process.exit.code", code.as_ref())?;
                 fields.some("opensafe.process.exit.signal", signal.as_ref())
             }
         }
     })
+}
+
+/// `EACCES` and its like.
+fn errno_name(errno: i32) -> String {
+    match Errno::from_raw(errno) {
+        Errno::UnknownErrno => errno.to_string(),
+        known => format!("{known:?}"),
+    }
 }
 
 /// What was done about an event, or could not be.

@@ -195,7 +195,12 @@ fn keys_of_everything() -> BTreeSet<String> {
         code: None,
         signal: Some(9),
     };
-    for action in [connect, killed] {
+    let failed = Action::OpenFailed {
+        requested: b"../key".to_vec(),
+        access: Access::READ,
+        errno: 13,
+    };
+    for action in [connect, killed, failed] {
         let event = samples::event(0, process.clone(), action);
         record.write(&event).unwrap();
     }

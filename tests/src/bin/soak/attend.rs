@@ -56,14 +56,13 @@ pub(crate) struct KernelSample {
     pub(crate) programs: u64,
 }
 
-/// How often whoever attends is killed.
-const KILL_EVERY: Duration = Duration::from_secs(20);
 /// How often another takes the run over; the first time after half of that.
 const TAKE_OVER_EVERY: Duration = Duration::from_secs(60);
 /// When after somebody has begun to attend it is looked what that takes.
 const SAMPLE_AFTER: Duration = Duration::from_secs(8);
-/// For how long nobody attends at most.
+/// For how long nobody attends at most; and which part of the time between two kills.
 const UNATTENDED_MS: u64 = 2500;
+const UNATTENDED_PART: u32 = 4;
 /// How long one that is taken over from may take to end, or a run.
 const PATIENCE: Duration = Duration::from_secs(200);
 const LOOK: Duration = Duration::from_millis(20);
@@ -94,16 +93,17 @@ pub(crate) fn go(plan: &Plan, ground: &Ground) -> Result<Done> {
             attends: true,
             before: VecDeque::new(),
             sampled: false,
-            seed: plan.seed,
+            plan,
         };
-        let (mut kill_at, mut take_over_at) = (began + KILL_EVERY, began + TAKE_OVER_EVERY / 2);
+        let (mut kill_at, mut take_over_at) =
+            (began + plan.kill_every, began + TAKE_OVER_EVERY / 2);
         while began.elapsed() < plan.lasts {
             let now = Instant::now();
             keeper.look(&mut done);
             if now >= kill_at {
-                kill_at += KILL_EVERY;
                 keeper.kill(&mut done);
-            } else if now >= take_over_at {
+                kill_at = now + plan.kill_every;
+            } else if now >= take_over_at && keeper.attends {
                 take_over_at += TAKE_OVER_EVERY;
                 keeper.take_over(&mut done);
             }
@@ -160,7 +160,7 @@ struct Keeper<'a> {
     /// Those that were taken over from, and are to end.
     before: VecDeque<(Child, Instant)>,
     sampled: bool,
-    seed: u64,
+    plan: &'a Plan,
 }
 
 impl Keeper<'_> {
@@ -177,7 +177,7 @@ impl Keeper<'_> {
             done.taken_up.push(self.since.elapsed());
             self.since = Instant::now();
         }
-        if self.attends && !self.sampled && self.since.elapsed() > SAMPLE_AFTER {
+        if self.attends && !self.sampled && self.since.elapsed() > self.sample_after() {
             self.sampled = true;
             done.samples.extend(Sample::of(self.attending.id()));
             done.kernel.push(KernelSample::now());
@@ -204,6 +204,10 @@ impl Keeper<'_> {
             });
     }
 
+    fn sample_after(&self) -> Duration {
+        SAMPLE_AFTER.min(self.plan.kill_every / 2)
+    }
+
     fn kill(&mut self, done: &mut Done) {
         done.kills += 1;
         if let Err(error) = self.attending.kill() {
@@ -211,8 +215,10 @@ impl Keeper<'_> {
         }
         let _ = self.attending.wait();
         // Differs from time to time, and is the same for the same seed.
-        let unattended =
-            (self.seed.wrapping_add(done.kills).wrapping_mul(0x9e37_79b9)) % UNATTENDED_MS;
+        let most = self.plan.kill_every / UNATTENDED_PART;
+        let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+        let mixed = (self.plan.seed.wrapping_add(done.kills)).wrapping_mul(0x9e37_79b9);
+        let unattended = mixed % most.clamp(1, UNATTENDED_MS);
         sleep(Duration::from_millis(unattended));
         self.adopt(&["adopt"], &"opensafe".into(), done);
     }

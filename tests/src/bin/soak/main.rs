@@ -2,8 +2,8 @@
 //! second, whoever attends to it is killed, and new versions take it over.
 //!
 //! ```text
-//! opensafe-soak [--minutes N] [--workers N] [--pace-ms N] [--seed N]   a line for each claim, the counts, and figures
-//! opensafe-soak inside …                                              what works inside the sandbox
+//! opensafe-soak [--minutes N] [--workers N] [--pace-ms N] [--kill-ms N] [--seed N]   a line for each claim, counts and figures
+//! opensafe-soak inside …                                                            what works inside the sandbox
 //! ```
 //! As root, in a guest. Like the scenarios it says `ok`, `FAILED` and at the end the counts; figures are left in `/out/soak.json`.
 
@@ -26,6 +26,8 @@ struct Plan {
     workers: usize,
     /// How long a worker pauses after each round; 0 for none.
     pace: Duration,
+    /// How often whoever attends is killed.
+    kill_every: Duration,
     /// What differs from one soak to the next.
     seed: u64,
 }
@@ -58,6 +60,7 @@ fn plan(arguments: &[OsString]) -> Result<Plan> {
         lasts: Duration::from_secs(120),
         workers: 64,
         pace: Duration::from_millis(150),
+        kill_every: Duration::from_secs(20),
         seed: 1,
     };
     let mut words = arguments.iter();
@@ -70,9 +73,10 @@ fn plan(arguments: &[OsString]) -> Result<Plan> {
             Some("--minutes") => plan.lasts = Duration::from_secs(60 * value),
             Some("--workers") => plan.workers = usize::try_from(value)?,
             Some("--pace-ms") => plan.pace = Duration::from_millis(value),
+            Some("--kill-ms") => plan.kill_every = Duration::from_millis(value),
             Some("--seed") => plan.seed = value,
             _ => bail!(
-                "no option {}: --minutes, --workers, --pace-ms, --seed",
+                "no option {}: --minutes, --workers, --pace-ms, --kill-ms, --seed",
                 name.display()
             ),
         }

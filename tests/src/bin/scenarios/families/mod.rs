@@ -11,6 +11,7 @@ mod load;
 mod membership;
 mod operations;
 mod ordinary;
+mod partial;
 mod refusals;
 mod responses;
 mod sharing;
@@ -29,11 +30,12 @@ pub(crate) fn all() -> Vec<&'static Scenario> {
         .collect()
 }
 
-/// Those that take minutes in an emulated guest: they run when they are named, or all are asked for.
+/// Those that take minutes in an emulated guest, or one of its own: they run when they are named, or all are asked for.
 fn by_name() -> impl Iterator<Item = &'static Scenario> {
     untrusted::SCENARIOS
         .iter()
         .filter(|one| !untrusted::is_quick(one))
+        .chain(partial::SCENARIOS)
 }
 
 /// Those to which a kernel may make a difference: every operation, file and way of being in a sandbox, ordinary work,

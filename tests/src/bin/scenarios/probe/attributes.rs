@@ -24,7 +24,7 @@ use nix::{
     },
     unistd::{Gid, Uid, chown, fchown},
 };
-use rustix::fs::{IFlags, XattrFlags, ioctl_setflags, removexattr, setxattr};
+use rustix::fs::{IFlags, XattrFlags, ioctl_getflags, ioctl_setflags, removexattr, setxattr};
 
 use super::{Verb, argument};
 
@@ -77,7 +77,11 @@ pub(super) const VERBS: &[(&str, Verb)] = &[
         Ok(setxattr(path(a)?, name, &CAPABILITY, XattrFlags::empty())?)
     }),
     ("flags", |a| {
-        Ok(ioctl_setflags(File::open(path(a)?)?, IFlags::NODUMP)?)
+        // Beside those that are set: to take a file's extents away is for ext4 to refuse, by where on the disk it lies
+        // (`ext4_ind_migrate` of fs/ext4/migrate.c).
+        let file = File::open(path(a)?)?;
+        let flags = ioctl_getflags(&file)?;
+        Ok(ioctl_setflags(&file, flags | IFlags::NODUMP)?)
     }),
     ("flags-by-name", |a| flags_by_name(path(a)?)),
 ];

@@ -164,6 +164,16 @@ impl Counts {
     }
 }
 
+impl Counts {
+    /// Events that were sent by now, or are just being sent. `before` was asked for before this: what is counted in between in
+    /// one place and not in the other makes it more, never less.
+    #[must_use]
+    pub fn sent_at_most(&self, before: &Self) -> u64 {
+        let lost = before.of(Counter::LostRingFull) + before.of(Counter::LostNoScratch);
+        self.of(Counter::Seen).saturating_sub(lost)
+    }
+}
+
 /// How a program fared.
 #[derive(Clone, Debug)]
 pub enum State {

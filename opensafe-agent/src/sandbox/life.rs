@@ -121,6 +121,25 @@ impl Attended {
     }
 }
 
+impl Attended {
+    /// Events that had been read and were not on record when whoever attended before was killed: those that were sent, and
+    /// neither are done with nor were read by this process. Known once the ring buffer was empty. `sent_at_most` is to be asked
+    /// for after what was `read`: then each answer is too high by what was under way, and the least of them holds.
+    fn killed(&mut self, read: u64, has_caught_up: bool, sent_at_most: u64) -> u64 {
+        if self.first.is_none() || !has_caught_up {
+            return 0;
+        }
+        let Lost {
+            queue_full,
+            malformed,
+        } = self.lost;
+        let accounted_for = self.done + queue_full + malformed + read;
+        let killed = sent_at_most.saturating_sub(accounted_for);
+        self.killed_at_most = self.killed_at_most.min(killed);
+        self.killed_at_most
+    }
+}
+
 impl Default for Attended {
     /// Nobody did.
     fn default() -> Self {
@@ -411,36 +430,17 @@ impl Life {
         }
     }
 
-    /// Events that had been read and were not on record when whoever attended before was killed: those that were sent, and
-    /// neither are done with nor were read by this process. Known once the ring buffer was empty.
-    fn agent_killed(&self, sent: u64) -> u64 {
-        match self.attended.first {
-            Some(_) if self.events.has_caught_up() => {
-                let Lost {
-                    queue_full,
-                    malformed,
-                } = self.attended.lost;
-                let accounted_for = self.attended.done + queue_full + malformed;
-                sent.saturating_sub(accounted_for + self.events.read())
-            }
-            _ => 0,
-        }
-    }
-
     fn losses(&mut self) -> Losses {
+        // Before it is asked what was sent: what comes in between is to be found there, not here.
+        let (read, has_caught_up) = (self.events.read(), self.events.has_caught_up());
         let (queue_full, malformed) = self.events.lost();
-        let (queue_full, malformed) = (
-            queue_full + self.attended.lost.queue_full,
-            malformed + self.attended.lost.malformed,
-        );
+        let before = self.kernel.counts();
         let counts = self.kernel.counts();
+        let sent_at_most = counts.sent_at_most(&before);
+        let agent_killed = self.attended.killed(read, has_caught_up, sent_at_most);
+        let queue_full = queue_full + self.attended.lost.queue_full;
+        let malformed = malformed + self.attended.lost.malformed;
         let sent = counts.of(Counter::Sent);
-        // What is sent while this is asked is not read yet: so the least that was found holds.
-        let agent_killed = self.agent_killed(sent).min(self.attended.killed_at_most);
-        self.attended.killed_at_most = match self.events.has_caught_up() {
-            true => agent_killed,
-            false => u64::MAX,
-        };
         Losses {
             seen: counts.of(Counter::Seen),
             sent: sent.saturating_sub(queue_full + malformed + agent_killed),
@@ -548,5 +548,37 @@ impl Life {
             self.kernel.let_go();
         }
         end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(done: u64) -> Attended {
+        let losses = Losses {
+            queue_full: 2,
+            ..Losses::default()
+        };
+        Attended::left(Pid(7), done, &losses)
+    }
+
+    #[test]
+    fn what_was_lost_with_whoever_attended_before_is_the_least_that_was_found() {
+        let mut attended = left(90);
+        // 100 were sent by then: 90 are done with, 2 were lost and said to be, 5 were left to be read.
+        assert_eq!(attended.killed(0, false, 100), 0);
+        assert_eq!(attended.killed(5, true, 110), 13);
+        assert_eq!(attended.killed(15, true, 110), 3);
+        assert_eq!(attended.killed(15, true, 130), 3);
+        assert_eq!(attended.killed(35, true, 130), 3);
+        assert_eq!(Attended::default().killed(0, true, 10), 0);
+    }
+
+    #[test]
+    fn what_was_lost_before_is_not_forgotten_while_the_buffer_is_not_known_to_be_empty() {
+        let mut attended = left(90);
+        assert_eq!(attended.killed(5, true, 100), 3);
+        assert_eq!(attended.killed(15, true, 110), 3);
     }
 }

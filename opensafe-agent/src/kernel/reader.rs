@@ -54,8 +54,11 @@ pub struct Events {
 struct Shared {
     /// Asks the thread to empty the buffer once more and end.
     stop: AtomicBool,
-    /// Wakes it for that.
-    stopped: EventFd,
+    /// How often it was asked to empty the buffer, and up to which of these times it has.
+    asked: AtomicU64,
+    answered: AtomicU64,
+    /// Wakes it for either.
+    wanted: EventFd,
     /// Set by the thread when it has.
     ended: AtomicBool,
     queue_full: AtomicU64,
@@ -73,7 +76,9 @@ impl Events {
         let (producer, queue) = HeapRb::new(QUEUE_EVENTS).split();
         let shared = Arc::new(Shared {
             stop: AtomicBool::default(),
-            stopped: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
+            asked: AtomicU64::default(),
+            answered: AtomicU64::default(),
+            wanted: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
             ended: AtomicBool::default(),
             queue_full: AtomicU64::default(),
             malformed: AtomicU64::default(),
@@ -102,12 +107,26 @@ impl Events {
         self.shared.news.notified().await;
     }
 
+    /// Has the ring buffer emptied: see [`Events::has_emptied`].
+    pub fn empty(&self) {
+        self.shared.asked.fetch_add(1, Ordering::AcqRel);
+        // If that fails, it is done a period later.
+        let _ = self.shared.wanted.write(1);
+    }
+
+    /// Whether all that was sent before it was last asked for is to be had by [`Events::take`].
+    #[must_use]
+    pub fn has_emptied(&self) -> bool {
+        let asked = self.shared.asked.load(Ordering::Acquire);
+        self.shared.answered.load(Ordering::Acquire) >= asked
+    }
+
     /// Has the ring buffer emptied a last time; after that, [`Events::take`] gives all that is left.
     pub fn finish(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             // If that fails, the thread ends a period later.
-            let _ = self.shared.stopped.write(1);
+            let _ = self.shared.wanted.write(1);
             // It ends at once, also if the queue is full: then it drops and counts.
             let _ = thread.join();
         }
@@ -148,6 +167,7 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
     let mut unread = false;
     loop {
         let last = shared.stop.load(Ordering::Acquire);
+        let asked = shared.asked.load(Ordering::Acquire);
         let boot_ns = boot_time_ns();
         let mut any = false;
         // Bounded, so that a flood does not keep the thread from looking up.
@@ -179,6 +199,7 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
         }
         if !any {
             shared.caught_up.store(true, Ordering::Release);
+            shared.answered.store(asked, Ordering::Release);
         }
         if last {
             shared.ended.store(true, Ordering::Release);
@@ -187,8 +208,8 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
         }
         // A failed poll (EINTR) only means looking earlier.
         let woken_by = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let stopped = woken_by(shared.stopped.as_fd());
-        let mut both = [stopped, woken_by(ring.as_fd())];
+        let wanted = woken_by(shared.wanted.as_fd());
+        let mut both = [wanted, woken_by(ring.as_fd())];
         // A record that is still being written by somebody who does not get to run counts as one that is there, and keeps those
         // behind it: to ask for it again and again would take the processor that its writer waits for.
         let watched = if unread {
@@ -199,6 +220,10 @@ fn run(mut ring: RingBuf<MapData>, mut queue: HeapProd<Event>, shared: &Shared) 
         let _ = poll(watched, PollTimeout::from(periods.next_ms()));
         let is_there = |fd: &PollFd<'_>| fd.any() == Some(true);
         unread = !unread && is_there(&both[1]);
+        if is_there(&both[0]) {
+            // What for is looked for in the next round.
+            let _ = shared.wanted.read();
+        }
     }
 }
 

@@ -170,8 +170,10 @@ const TICK: Duration = Duration::from_millis(100);
 const IDLE_TICK: Duration = Duration::from_secs(2);
 /// For how long something is taken to go on after the last event: all that is kept back for a while is out by then.
 const BUSY: Duration = Duration::from_secs(3);
-/// How long after its first process has gone a run waits for what that has told last.
-const GONE_PATIENCE: Duration = Duration::from_millis(100);
+/// How long what the first process has told last may take to be read, once that has gone: behind a full ring buffer, some time.
+const GONE_PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is looked for.
+const GONE_LOOK: Duration = Duration::from_millis(5);
 /// How often losses are asked for, of which the events that come tell too.
 const SELDOM: Duration = Duration::from_secs(1);
 
@@ -313,9 +315,7 @@ impl Life {
                     Ok(Command::Running) => {}
                     Ok(Command::Ended(status)) => return Ok(Attention::Ended(Some(status))),
                     Ok(Command::Gone) => {
-                        // What it has told last may tell how.
-                        sleep(GONE_PATIENCE);
-                        while !self.drain() {}
+                        self.look_how_it_ended();
                         return Ok(Attention::Ended(self.attended.first_ended));
                     }
                     Err(source) => return Err(system("wait for the command", source)),
@@ -401,6 +401,18 @@ impl Life {
         }
         self.ready = self.write(ready);
         room > 0
+    }
+
+    /// How the first process has ended is among what it has told last, which was sent before it could be seen to be gone
+    /// (`do_exit` in kernel/exit.c).
+    fn look_how_it_ended(&mut self) {
+        self.events.empty();
+        let deadline = Instant::now() + GONE_PATIENCE;
+        while !self.events.has_emptied() && Instant::now() < deadline {
+            let _ = self.drain();
+            sleep(GONE_LOOK);
+        }
+        while !self.drain() {}
     }
 
     fn write(&mut self, mut ready: Vec<Enriched>) -> Vec<Enriched> {

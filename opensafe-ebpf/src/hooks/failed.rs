@@ -6,6 +6,7 @@ use opensafe_common::{
     verdict::{Access, Verdict},
 };
 
+use super::file::{O_CREAT, O_TRUNC};
 use crate::{
     actor::Actor,
     decide::Decision,
@@ -27,11 +28,9 @@ const OPENAT: u64 = 257;
 const OPENAT2: u64 = 437;
 
 /// include/uapi/asm-generic/fcntl.h
-const O_ACCMODE: u64 = 3;
-const O_RDONLY: u64 = 0;
-const O_WRONLY: u64 = 1;
-const O_CREAT: u64 = 0o100;
-const O_TRUNC: u64 = 0o1000;
+const O_ACCMODE: u32 = 3;
+const O_RDONLY: u32 = 0;
+const O_WRONLY: u32 = 1;
 
 /// `sys_exit(regs, ret)`: a system call is over. Almost all of them succeed, and nothing is asked about those.
 #[inline(always)]
@@ -73,9 +72,9 @@ pub fn system_call(ctx: &RawTracePointContext) {
 fn asked_for(call: SystemCall) -> Option<Access> {
     let register = |at: u32| call.register(at).unwrap_or(0);
     let flags = match call.number {
-        OPEN => register(constant!(OFFSETS.pt_regs_si)),
+        OPEN => register(constant!(OFFSETS.pt_regs_si)) as u32,
         CREAT => O_WRONLY | O_CREAT | O_TRUNC,
-        OPENAT => register(constant!(OFFSETS.pt_regs_dx)),
+        OPENAT => register(constant!(OFFSETS.pt_regs_dx)) as u32,
         // `struct open_how` begins with them (include/uapi/linux/openat2.h).
         OPENAT2 => read_user(register(constant!(OFFSETS.pt_regs_dx))).unwrap_or(O_RDONLY),
         _ => return None,

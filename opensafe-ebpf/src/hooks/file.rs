@@ -25,8 +25,8 @@ const FMODE_CREATED: u32 = 0x10_0000;
 const FMODE_NOACCOUNT: u32 = 0x2000_0000;
 const FMODE_EXEC_FLAG: u32 = 0x20;
 // include/uapi/asm-generic/fcntl.h
-const O_CREAT: u32 = 0o100;
-const O_TRUNC: u32 = 0o1000;
+pub(super) const O_CREAT: u32 = 0o100;
+pub(super) const O_TRUNC: u32 = 0o1000;
 
 /// `file_open(file)`: opening a file for whatever purpose, the kernel's own opens of programs and
 /// interpreters included. Not called for `O_PATH`.

@@ -15,6 +15,7 @@ mod partial;
 mod refusals;
 mod responses;
 mod sharing;
+mod shortage;
 mod survival;
 mod terminal;
 mod untrusted;
@@ -30,12 +31,9 @@ pub(crate) fn all() -> Vec<&'static Scenario> {
         .collect()
 }
 
-/// Those that take minutes in an emulated guest, or one of its own: they run when they are named, or all are asked for.
+/// Those that have a guest of their own: they run when they are named, or all are asked for.
 fn by_name() -> impl Iterator<Item = &'static Scenario> {
-    untrusted::SCENARIOS
-        .iter()
-        .filter(|one| !untrusted::is_quick(one))
-        .chain(partial::SCENARIOS)
+    partial::SCENARIOS.iter()
 }
 
 /// Those to which a kernel may make a difference: every operation, file and way of being in a sandbox, ordinary work,
@@ -79,6 +77,7 @@ pub(crate) fn others() -> Vec<&'static Scenario> {
     [
         boundary::runtimes::SCENARIOS,
         life::SCENARIOS,
+        shortage::SCENARIOS,
         sharing::ends::SCENARIOS,
         against::others::SCENARIOS,
         terminal::SCENARIOS,
@@ -89,5 +88,10 @@ pub(crate) fn others() -> Vec<&'static Scenario> {
     ]
     .into_iter()
     .flatten()
+    .chain(
+        untrusted::SCENARIOS
+            .iter()
+            .filter(|one| !untrusted::is_quick(one)),
+    )
     .collect()
 }

@@ -234,9 +234,11 @@ impl Display for Located {
         };
         writeln!(f, "{file}:{line}:{column}: {}", self.message)?;
         let number = line.to_string();
+        let before = usize::try_from(*column).unwrap_or(1).saturating_sub(1);
+        let (text, before) = excerpt(text, before);
         let indent: String = text
             .chars()
-            .take(usize::try_from(*column).unwrap_or(1).saturating_sub(1))
+            .take(before)
             .map(|c| if c == '\t' { c } else { ' ' })
             .collect();
         writeln!(f, "  {number} | {text}")?;
@@ -281,6 +283,28 @@ impl Display for Paths<'_> {
     }
 }
 
+/// What is shown of a line, and how many characters of that come before a place in it: of a long one, what is around the place.
+fn excerpt(line: &str, before: usize) -> (String, usize) {
+    const MOST: usize = 160;
+    const AROUND: usize = 60;
+    const CUT: char = '…';
+    let characters = line.chars().count();
+    if characters <= MOST {
+        return (line.to_owned(), before);
+    }
+    let from = before.min(characters).saturating_sub(AROUND);
+    let mut shown: String = line.chars().skip(from).take(2 * AROUND).collect();
+    if from + 2 * AROUND < characters {
+        shown.push(CUT);
+    }
+    let mut before = before.min(characters) - from;
+    if from > 0 {
+        shown.insert(0, CUT);
+        before += 1;
+    }
+    (shown, before)
+}
+
 /// regorus counts a tab as four columns.
 fn characters(line: &str, column: u32) -> u32 {
     let (mut left, mut character) = (column.saturating_sub(1), 1);
@@ -303,5 +327,27 @@ fn reworded(message: &str) -> String {
             "gives two values to one name".to_owned()
         }
         None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_line_what_is_around_the_place_is_shown() {
+        assert_eq!(excerpt("short", 3), ("short".to_owned(), 3));
+        let line: String = (0..1000_u32)
+            .map(|n| char::from(b'a' + (n % 26) as u8))
+            .collect();
+        for before in [0, 5, 59, 60, 61, 500, 939, 940, 999, 1000, 5000] {
+            let (shown, at) = excerpt(&line, before);
+            assert!(shown.chars().count() <= 122, "{before}: {shown}");
+            assert_eq!(
+                shown.chars().nth(at).filter(|c| *c != '…'),
+                line.chars().nth(before),
+                "{before}"
+            );
+        }
     }
 }

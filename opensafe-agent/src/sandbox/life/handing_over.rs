@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Said of what is not there any more to be handed over.
+/// Why it is not done.
 const RECORD_FULL: &str =
     "the record cannot be written just now, and what waits for it would be lost";
 

@@ -100,10 +100,11 @@ pub(crate) fn go(plan: &Plan, ground: &Ground) -> Result<Done> {
         while began.elapsed() < plan.lasts {
             let now = Instant::now();
             keeper.look(&mut done);
-            if now >= kill_at {
+            // Only once it attends: before, it may be another that does.
+            if keeper.attends && now >= kill_at {
                 keeper.kill(&mut done);
                 kill_at = now + plan.kill_every;
-            } else if now >= take_over_at && keeper.attends {
+            } else if keeper.attends && now >= take_over_at {
                 take_over_at += TAKE_OVER_EVERY;
                 keeper.take_over(&mut done);
             }

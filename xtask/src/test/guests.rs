@@ -131,11 +131,7 @@ pub(super) fn scenarios(ground: &Ground<'_>) -> Result<Plan> {
             name: part.name(),
             out: repo::target().join("vm/out").join(part.name()),
             cmdline: part.cmdline.to_owned(),
-            ..Guest::new(
-                part.kernel,
-                &ground.built,
-                &beside_a_run(&[SCENARIOS, part.scenarios]),
-            )
+            ..Guest::new(part.kernel, &ground.built, &part.command())
         },
         read: scenarios_told,
     };
@@ -225,6 +221,15 @@ impl<'a> Part<'a> {
             cmdline: WITHOUT_BPF_LSM,
             scenarios: if whole { OF_KERNEL } else { ATTACKS },
             ..Self::of_kernel(kernel)
+        }
+    }
+
+    fn command(&self) -> Vec<&str> {
+        let command = [SCENARIOS, self.scenarios];
+        match self.scenarios {
+            // No run starts there that does not ask for a part of the enforcement only.
+            WITHOUT_HOOKS => command.to_vec(),
+            _ => beside_a_run(&command),
         }
     }
 
@@ -384,6 +389,14 @@ mod tests {
         assert_eq!(names(&["6.1"], false).len(), 3);
         assert_eq!(names(&["7.2"], false)[3], "7.2-without-bpf-lsm--partial");
         assert_eq!(names(&["6.1", "6.12"], true).len(), 6);
+    }
+
+    #[test]
+    fn where_no_run_starts_none_is_beside() {
+        let command = Part::without_hooks().command().join(" ");
+        assert!(!command.contains("opensafe run") && command.contains(WITHOUT_HOOKS));
+        let command = Part::of_kernel("6.1").command().join(" ");
+        assert!(command.contains("opensafe run") && command.contains(OF_KERNEL));
     }
 
     #[test]
